@@ -1,0 +1,316 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The series in its three forms.
+
+ stored      linux/ + patches/: new files whole, one patch file per commit with
+             its message and its edits to existing files. New files are named
+             under the "---" line of the patch as "Adds: PATH", before whatever
+             else is written there for reviewers.
+ commits     in build/linux. Text under "---" is a git note of the commit.
+ mail        build/series: what is sent, complete diffs and a cover letter.
+"""
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+import steps
+from gittree import GitError, commit_tree, git, sparse_worktree, tree_of
+
+ZERO = "0" * 40
+DIFF = ["--no-renames", "--abbrev=12", "--binary", "--no-color", "--no-ext-diff",
+        "--no-textconv", "--diff-algorithm=histogram", "--unified=3",
+        "--src-prefix=a/", "--dst-prefix=b/"]
+
+
+class SeriesError(Exception):
+    """The series cannot be brought into the other form; says why."""
+
+
+class Patch:
+    """One file of patches/."""
+
+    def __init__(self, path):
+        self.path = path
+        self.name = path.name
+        self.text = path.read_bytes().decode()
+        head, line, rest = self.text.partition("\n---\n")
+        if not line:
+            raise SeriesError(f"{path.name}: no line \"---\" after the message")
+        under = re.split(r"^(?=diff --git )", rest, maxsplit=1, flags=re.M)
+        self.adds = re.findall(r"^Adds: (.*)$", under[0], re.M)
+        self.note = re.sub(r"^Adds: .*\n", "", under[0], flags=re.M).strip()
+        self.edits = re.findall(r"^diff --git a/(.*) b/\1$", rest, re.M)
+
+
+def read_patches(directory):
+    return [Patch(path) for path in sorted(Path(directory).glob("*.patch"))]
+
+
+def stored_files(directory):
+    """The new files below linux/, as paths in the kernel tree."""
+    directory = Path(directory)
+    return sorted(str(path.relative_to(directory)) for path in directory.rglob("*")
+                  if path.is_symlink() or path.is_file())
+
+
+# Stored -> commits
+
+def check_adds(patches, base, linux):
+    """Each file of linux/ belongs to exactly one patch and is new."""
+    owner = {}
+    for patch in patches:
+        for path in patch.adds:
+            if path in owner:
+                raise SeriesError(f"{path} is added by {owner[path]} and {patch.name}")
+            owner[path] = patch.name
+            if not (linux / path).is_file():
+                raise SeriesError(f"{patch.name} adds {path}, but linux/{path} is missing")
+            if git("cat-file", "-e", f"{base}:{path}", check=False) is not None:
+                raise SeriesError(f"{patch.name} adds {path}, but the base has it already")
+    for path in stored_files(linux):
+        if path not in owner:
+            raise SeriesError(f"linux/{path} is in no \"Adds:\" line of patches/*.patch")
+
+
+def assemble(base, linux, patches_dir, scratch="assemble"):
+    """Make the commits of a stored series on BASE; return the last one.
+
+    Who commits and when is taken from the patch: the same series has the same
+    commit ids everywhere.
+    """
+    linux, patches = Path(linux), read_patches(patches_dir)
+    check_adds(patches, base, linux)
+    paths = {path for patch in patches for path in patch.adds + patch.edits}
+    head = base
+    if not patches:
+        return head
+    with sparse_worktree(scratch, base, paths) as where:
+        for patch in patches:
+            try:
+                git("am", "-q", "--empty=keep", "--keep-non-patch", "--no-gpg-sign",
+                    patch.path.resolve(), cwd=where,
+                    env={"GIT_COMMITTER_NAME": "am", "GIT_COMMITTER_EMAIL": "am@localhost"})
+            except GitError as error:
+                raise SeriesError(f"{patch.name} does not apply:\n{error}") from None
+            for path in patch.adds:
+                (where / path).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(linux / path, where / path)
+            if patch.adds:
+                git("add", "-f", "--sparse", "--", *patch.adds, cwd=where)
+            who = author("HEAD", where)
+            head = commit_tree(git("write-tree", cwd=where), [head],
+                               message("HEAD", where), who)
+            git("reset", "-q", "--soft", head, cwd=where)
+            if patch.note:
+                git("notes", "add", "-f", "-F", "-", head, data=patch.note + "\n")
+            else:
+                git("notes", "remove", "--ignore-missing", head)
+    return head
+
+
+def author(commit, where=None):
+    return tuple(git("show", "-s", "--date=raw", "--format=%an%n%ae%n%ad", commit,
+                     **({"cwd": where} if where else {})).split("\n"))
+
+
+def message(commit, where=None):
+    return git("show", "-s", "--format=%B", commit,
+               **({"cwd": where} if where else {})).rstrip("\n") + "\n"
+
+
+def note_of(commit):
+    return (git("notes", "show", commit, check=False) or "").strip()
+
+
+# Commits -> stored
+
+def commits_between(base, head):
+    if git("merge-base", "--is-ancestor", base, head, check=False) is None:
+        raise SeriesError("the commits do not start from the base commit")
+    if git("rev-list", "--merges", f"{base}..{head}"):
+        raise SeriesError("there is a merge commit; the series has to be a straight line")
+    return git("rev-list", "--reverse", f"{base}..{head}").split()
+
+
+def changed(commit):
+    """(status, mode, path) of each file that a commit changes."""
+    fields = git("diff-tree", "-r", "-z", "--no-renames", "--no-commit-id",
+                 commit).split("\0")
+    for info, path in zip(fields[0::2], fields[1::2]):
+        _, mode, _, _, status = info.split()
+        yield status, mode, path
+
+
+def added_files(commits):
+    """The new files of each commit: {commit: [path]}. A new file is whole in
+    linux/, so a second commit that touches it could not be told apart."""
+    owner, added = {}, {}
+    for commit in commits:
+        added[commit] = []
+        for status, mode, path in changed(commit):
+            if path in owner:
+                raise SeriesError(
+                    f"{path} is new in {short(owner[path])} and changed again in "
+                    f"{short(commit)}; put all of it in one commit "
+                    "(git commit --fixup and git rebase -i --autosquash)")
+            if status == "A":
+                if mode not in ("100644", "100755"):
+                    raise SeriesError(f"{path} in {short(commit)} is not a plain file")
+                owner[path] = commit
+                added[commit].append(path)
+    return added
+
+
+def short(commit):
+    return git("show", "-s", "--abbrev=12", "--format=%h (\"%s\")", commit)
+
+
+def export(base, head, dest):
+    """Write the commits BASE..HEAD in their stored form to DEST/linux and
+    DEST/patches, and make sure that they come back from there unchanged."""
+    commits = commits_between(base, head)
+    added = added_files(commits)
+    for name in ("linux", "patches"):
+        shutil.rmtree(dest / name, ignore_errors=True)
+        (dest / name).mkdir(parents=True)
+    for number, commit in enumerate(commits, 1):
+        subject = git("show", "-s", "--format=%f", commit)[:52].rstrip("-.")
+        (dest / f"patches/{number:04}-{subject}.patch").write_bytes(
+            stored_form(commit, added[commit]))
+        for path in added[commit]:
+            target = dest / "linux" / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(git("cat-file", "blob", f"{commit}:{path}", text=False))
+            if any(mode == "100755" for _, mode, name in changed(commit) if name == path):
+                target.chmod(0o755)
+    made = assemble(base, dest / "linux", dest / "patches", "export")
+    compare_commits(commits, commits_between(base, made))
+    return made
+
+
+def stored_form(commit, added):
+    mail = git("show", "-s", "--pretty=email", "--encode-email-headers",
+               "--no-notes", commit, text=False).rstrip(b"\n")
+    mail = re.sub(rb"\AFrom [0-9a-f]+ ", f"From {ZERO} ".encode(), mail)
+    under = "".join(f"Adds: {path}\n" for path in added)
+    note = note_of(commit)
+    if note:
+        under += ("\n" if under else "") + note + "\n"
+    diff = git("diff-tree", "-p", "--no-commit-id", *DIFF, commit, "--", ".",
+               *(f":(exclude,literal,top){path}" for path in added), text=False)
+    return b"".join((mail, b"\n---\n", under.encode(), b"\n" if under and diff else b"", diff))
+
+
+def compare_commits(wanted, made):
+    """Nothing may be lost on the way: not a file, not a word of a message."""
+    if len(wanted) != len(made):
+        raise SeriesError(f"{len(wanted)} commits became {len(made)}")
+    for old, new in zip(wanted, made):
+        for what, get in (("files", tree_of), ("message", message), ("author", author),
+                          ("note", note_of)):
+            if get(old) != get(new):
+                raise SeriesError(f"the {what} of {short(old)} would not survive git am: "
+                                  f"{get(old)!r} would become {get(new)!r}")
+
+
+def install(source, dest):
+    """Make DEST/linux and DEST/patches what they are in SOURCE; files that
+    are right already are left alone."""
+    def files(root):
+        return set(stored_files(root / "linux")), {
+            path.name for path in (root / "patches").glob("*.patch")}
+    new, old = files(source), files(dest)
+    for part, wanted, present in zip(("linux", "patches"), new, old):
+        for path in sorted(present - wanted):
+            (dest / part / path).unlink()
+            prune(dest / part / path, dest / part)
+        for path in sorted(wanted):
+            origin, target = source / part / path, dest / part / path
+            same = (path in present and target.read_bytes() == origin.read_bytes()
+                    and target.stat().st_mode & 0o100 == origin.stat().st_mode & 0o100)
+            if not same:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(origin, target)
+
+
+def prune(path, top):
+    """Remove the directories above PATH that have become empty."""
+    for parent in path.parents:
+        if parent == top or any(parent.iterdir()):
+            return
+        parent.rmdir()
+
+
+def differences(one, other):
+    """Names of the files in which two stored series differ."""
+    def read(root):
+        return {str(path.relative_to(root)): (path.read_bytes(), path.stat().st_mode & 0o100)
+                for path in [*(root / "patches").glob("*.patch"),
+                             *(root / "linux" / name for name in stored_files(root / "linux"))]}
+    first, second = read(one), read(other)
+    return sorted(name for name in first.keys() | second.keys()
+                  if first.get(name) != second.get(name))
+
+
+def stored_key(root):
+    """A hash of a stored series; the cover letter is no part of it."""
+    return steps.key([root / "linux", *sorted((root / "patches").glob("*.patch"))])
+
+
+# Commits -> mail
+
+def mail(base, head, cover, dest):
+    """Write the mailable series to DEST."""
+    commits = commits_between(base, head)
+    if not commits:
+        raise SeriesError("there are no patches yet")
+    try:
+        subject, _, blurb = cover.read_text().strip().partition("\n")
+    except FileNotFoundError:
+        raise SeriesError(f"{cover.relative_to(cover.parent.parent)} is missing: the subject "
+                          "in its first line, an empty line, the text") from None
+    if not blurb.startswith("\n") or not blurb.strip():
+        raise SeriesError(f"{cover.name}: an empty line and the text belong below the subject")
+    shutil.rmtree(dest, ignore_errors=True)
+    dest.mkdir(parents=True)
+    # "[PATCH v2] subject" in the cover letter is the prefix of all.
+    prefix = re.match(r"\[([^]]+)\]\s*(.*)", subject)
+    prefix, subject = prefix.groups() if prefix else ("PATCH", subject)
+    who = dict(zip(("GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL", "GIT_COMMITTER_DATE"),
+                   author(head)))
+    git("format-patch", "-q", "--numbered", "--cover-letter", "--no-signature", "--no-notes",
+        "--no-attach", "--no-thread", "--stat=72", f"--subject-prefix={prefix}", f"--base={base}",
+        "--encode-email-headers", *DIFF, "-o", dest, f"{base}..{head}", env=who)
+    # Without ".patch" so that "git am *.patch" takes what has a diff.
+    letter = (dest / "0000-cover-letter.patch").rename(dest / "0000-cover-letter")
+    text = letter.read_text()
+    text = re.sub(r"^Date: .*$", lambda _: git("show", "-s", "--format=Date: %aD", head),
+                  text, count=1, flags=re.M)
+    text = text.replace("*** SUBJECT HERE ***", subject)
+    letter.write_text(text.replace("*** BLURB HERE ***", blurb.strip()))
+    for commit, path in zip(commits, sorted(dest.glob("*.patch"))):
+        note = note_of(commit)
+        if note:
+            path.write_text(path.read_text().replace("\n---\n", f"\n---\n{note}\n\n", 1))
+
+
+def check_mail(base, head, directory):
+    """The mailed patches, applied with git am, give the same commits' trees."""
+    patches = sorted(directory.glob("*.patch"))
+    paths = {path for patch in patches
+             for path in re.findall(r"^diff --git a/(.*) b/\1$", patch.read_text(), re.M)}
+    with sparse_worktree("mail", base, paths) as where:
+        try:
+            git("am", "-q", *(patch.resolve() for patch in patches), cwd=where,
+                env={"GIT_COMMITTER_NAME": "am", "GIT_COMMITTER_EMAIL": "am@localhost"})
+        except GitError as error:
+            raise SeriesError(f"the mailed series does not apply:\n{error}") from None
+        made = commits_between(base, git("rev-parse", "HEAD", cwd=where))
+        wanted = commits_between(base, head)
+        if len(made) != len(wanted):
+            raise SeriesError(f"{len(wanted)} commits were mailed as {len(made)}")
+        for old, new in zip(wanted, made):
+            if (tree_of(old), message(old), author(old)) != (
+                    tree_of(new), message(new), author(new)):
+                raise SeriesError(f"{short(old)} is another commit after git am")

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The kernel source that the series starts from, as one commit.
+
+It is the Debian package linux-source-7.3, fetched by apt with a configuration
+of its own under build/apt, or the user's tree (LINUX=DIR), which is only read.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import steps
+from gittree import LINUX, commit, commit_tree, create, environment, git
+
+PACKAGE = "linux-source-7.3"
+SUITE = "trixie-backports"
+APT = steps.BUILD / "apt"
+KEYRINGS = ("/usr/share/keyrings/debian-archive-keyring.gpg",
+            "/usr/share/keyrings/debian-archive-keyring.pgp")
+WHO = ("Linux source", "source@localhost", "2026-01-01T00:00:00+00:00")
+
+
+def base_commit():
+    """The commit of the source; fetch and unpack it where that is needed."""
+    create()
+    place = os.environ.get("LINUX")
+    if not place:
+        return from_package()
+    place = Path(place).expanduser().resolve()
+    if not (place / "Kbuild").exists() or not (place / "Makefile").exists():
+        steps.die(f"LINUX={place} is not a kernel source tree")
+    top = subprocess.run(["git", "rev-parse", "--show-toplevel"], cwd=place, text=True,
+                         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout.strip()
+    if top and Path(top).resolve() == place:
+        return from_git(place)
+    return from_directory(place)
+
+
+# The user's tree
+
+def from_git(place):
+    """The user's HEAD itself, so that base-commit is known to others too."""
+    def ask(*args):
+        return subprocess.run(["git", "--no-optional-locks", *args], cwd=place, text=True,
+                              stdout=subprocess.PIPE, check=True).stdout.strip()
+    head = ask("rev-parse", "HEAD")
+    if ask("status", "--porcelain", "--untracked-files=no"):
+        print(f"note: {place} has uncommitted changes; its last commit is used")
+    if not commit(head):
+        steps.run(f"fetch {head[:12]} from {place}",
+                  ["git", "fetch", "-q", "--depth=1", "--no-tags", "--update-shallow",
+                   f"file://{place}", "HEAD"], "source", cwd=LINUX)
+    git("update-ref", f"refs/bases/{head}", head)
+    return head
+
+
+def from_directory(place):
+    """A tree without git: what git would not ignore in it, as one commit."""
+    name = re.sub(r"\W+", "-", str(place)).strip("-")
+    tree = add_tree(place, steps.BUILD / f"source/{name}.index", [])
+    base = commit_tree(tree, [], f"{version_of(place)}\n", WHO)
+    git("update-ref", f"refs/bases/{base}", base)
+    return base
+
+
+def version_of(place):
+    """The "Linux 7.3.4" of a tree."""
+    top = (place / "Makefile").read_text()[:400]
+    part = dict(re.findall(r"^(\w+)[ \t]*=[ \t]*(\S*)$", top, re.M))
+    number = ".".join(part[name] for name in ("VERSION", "PATCHLEVEL", "SUBLEVEL")
+                      if part.get(name))
+    return f"Linux {number}{part.get('EXTRAVERSION', '')}"
+
+
+def add_tree(place, index, options):
+    """Put the files below PLACE into the object store; return their tree."""
+    index.parent.mkdir(parents=True, exist_ok=True)
+    env = environment({"GIT_DIR": str(LINUX / ".git"), "GIT_WORK_TREE": str(place),
+                       "GIT_INDEX_FILE": str(index)})
+    steps.run("read the kernel source into git",
+              ["git", "-c", "core.safecrlf=false", "-c", "core.autocrlf=false",
+               "-c", "gc.auto=0", "add", "-A", *options, "."],
+              "source", cwd=place, env=env)
+    return git("write-tree", env={"GIT_INDEX_FILE": str(index)})
+
+
+# The Debian package
+
+def from_package():
+    known = commit("refs/bases/package")
+    if known:
+        return known
+    package = download()
+    unpacked = steps.BUILD / "source/unpacked"
+    shutil.rmtree(unpacked, ignore_errors=True)
+    unpacked.mkdir(parents=True)
+    steps.run(f"unpack {package.name}",
+              ["bash", "-c", "set -o pipefail; dpkg-deb --fsys-tarfile \"$1\" | "
+               f"tar -xO ./usr/src/{PACKAGE}.tar.xz | "
+               "tar -xJ --strip-components=1 -C \"$2\"", "unpack", package, unpacked],
+              "source")
+    index = steps.BUILD / "source/package.index"
+    index.unlink(missing_ok=True)
+    tree = add_tree(unpacked, index, ["-f"])
+    version = package.name.split("_")[1].replace("%3a", ":")
+    base = commit_tree(tree, [], f"{version_of(unpacked)}, {PACKAGE} {version}\n", WHO)
+    git("update-ref", "refs/bases/package", base)
+    # All of it is in git now.
+    shutil.rmtree(unpacked)
+    index.unlink()
+    for path in APT.glob("*.deb"):
+        path.unlink()
+    return base
+
+
+def download():
+    """Fetch the package with apt, its signatures checked; return its path."""
+    for program in ("apt-get", "dpkg-deb"):
+        if not shutil.which(program):
+            steps.die(f"no {program} here to fetch {PACKAGE} with; "
+                      "say LINUX=DIR to use a kernel tree of your own")
+    mirrors = debian_mirrors()
+    if not mirrors:
+        steps.die(f"no Debian mirror in the apt configuration to fetch {PACKAGE} from; "
+                  "say LINUX=DIR to use a kernel tree of your own")
+    for uri, keyring in mirrors:
+        configure(uri, keyring)
+        env = dict(os.environ, APT_CONFIG=str(APT / "apt.conf"), LC_ALL="C")
+        if steps.attempt(f"ask {SUITE} for {PACKAGE}",
+                         ["apt-get", "-q", "update", "--error-on=any"],
+                         "source", env=env, timeout=600) == 0:
+            break
+    else:
+        steps.show_tail(steps.LOGS / "source.log")
+        steps.die(f"no mirror of the apt configuration offers {SUITE}; "
+                  "say LINUX=DIR to use a kernel tree of your own")
+    for path in APT.glob("*.deb"):
+        path.unlink()
+    steps.run(f"download {PACKAGE}", ["apt-get", "-q", "download", PACKAGE],
+              "source", cwd=APT, env=env, timeout=3600)
+    found = list(APT.glob("*.deb"))
+    if len(found) != 1:
+        steps.die(f"apt-get download left {len(found)} packages in {APT}")
+    return found[0]
+
+
+def configure(uri, keyring):
+    """A private apt: its own lists, cache, status and list of sources."""
+    for name in ("lists/partial", "cache/archives/partial"):
+        (APT / name).mkdir(parents=True, exist_ok=True)
+    (APT / "status").write_text("")
+    (APT / "sources.list").write_text(f"deb [signed-by={keyring}] {uri} {SUITE} main\n")
+    settings = [f'{name} "{value}";' for name, value in (
+        ("Dir::State::Lists", APT / "lists"), ("Dir::State::status", APT / "status"),
+        ("Dir::Cache", APT / "cache"), ("Dir::Etc::SourceList", APT / "sources.list"),
+        ("Dir::Etc::SourceParts", "-"), ("Dir::Etc::Preferences", "-"),
+        ("Dir::Etc::PreferencesParts", "-"), ("Acquire::Languages", "none"),
+        ("APT::Get::AllowUnauthenticated", "false"),
+        ("Acquire::AllowInsecureRepositories", "false"))]
+    # What the system does after an update is none of ours.
+    settings += [f"#clear {name};" for name in (
+        "APT::Update::Pre-Invoke", "APT::Update::Post-Invoke",
+        "APT::Update::Post-Invoke-Success", "DPkg::Post-Invoke")]
+    (APT / "apt.conf").write_text("\n".join(settings) + "\n")
+
+
+def debian_mirrors():
+    """(URI, keyring) of the system's sources that may be a Debian mirror,
+    the likely ones first."""
+    default = next((path for path in KEYRINGS if os.path.exists(path)), None)
+    found = []
+    for uris, suites, components, signed_by in system_sources():
+        if "main" not in components or all("security" in suite for suite in suites):
+            continue
+        keyring = signed_by if os.path.isfile(signed_by) else default
+        for uri in uris:
+            if keyring and uri.split(":")[0] != "cdrom" and (uri, keyring) not in found:
+                found.append((uri, keyring))
+    return sorted(found, key=lambda entry: not re.search(r"\bdebian\b(?!-)", entry[0]))
+
+
+def system_sources(etc=Path("/etc/apt")):
+    """All enabled entries for binary packages: URIs, suites, components and
+    the Signed-By of each."""
+    parts = sorted(etc.glob("sources.list.d/*"))
+    for path in [etc / "sources.list", *parts]:
+        if path.suffix == ".list" and path.is_file():
+            yield from one_line_entries(path.read_text(errors="replace"))
+        elif path.suffix == ".sources" and path.is_file():
+            yield from stanza_entries(path.read_text(errors="replace"))
+
+
+def one_line_entries(text):
+    """deb [options] URI suite component..."""
+    for line in text.splitlines():
+        match = re.match(r"\s*deb\s+(?:\[([^]]*)\]\s*)?([^\s#]+)\s+([^\s#]+)([^#]*)", line)
+        if match:
+            options = dict(re.findall(r"([\w-]+)=(\S+)", match[1] or ""))
+            yield ([match[2]], [match[3]], match[4].split(),
+                   options.get("signed-by", "").split(",")[0])
+
+
+def stanza_entries(text):
+    """Stanzas of "Field: value", values going on in indented lines."""
+    text = re.sub(r"^#.*\n?", "", text, flags=re.M)
+    for stanza in re.split(r"\n\s*\n", text):
+        fields = {name.lower(): value.split() for name, value in
+                  re.findall(r"^([\w-]+):((?:.*)(?:\n[ \t].*)*)", stanza, re.M)}
+        if "deb" in fields.get("types", []) and fields.get("enabled", ["yes"])[0] not in (
+                "no", "false", "0"):
+            # A key may be given in place of its file name; then it has several words.
+            signed_by = fields.get("signed-by", [])
+            yield (fields.get("uris", []), fields.get("suites", []),
+                   fields.get("components", []),
+                   signed_by[0] if len(signed_by) == 1 else "")
