@@ -33,6 +33,10 @@ def environment(extra=None):
 
 def git(*args, cwd=LINUX, env=None, data=None, check=True, text=True):
     """Run git and return what it printed (None when it failed unchecked)."""
+    if not Path(cwd).is_dir():
+        if check:
+            raise GitError(f"{cwd} is not there")
+        return None
     command = ["git", "-c", "core.hooksPath=/dev/null", "-c", "gc.auto=0",
                "-c", "advice.updateSparsePath=false", *map(str, args)]
     if isinstance(data, str):

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: GPL-2.0
+#
+# The front door. What the commands do is in scripts/ and lab/.
+
+ARCH ?=
+LINUX ?=
+JOBS ?= $(shell nproc)
+ACCEL ?= tcg
+V ?= 0
+FORCE ?= 0
+export ARCH LINUX JOBS ACCEL V FORCE
+
+# The kernel's own makefiles must not see the flags and variables of this one.
+MAKEFLAGS += --no-print-directory
+MAKEOVERRIDES =
+
+ifneq ($(filter-out arm64 x86_64,$(ARCH)),)
+$(error ARCH is arm64 or x86_64, not "$(ARCH)")
+endif
+ifneq ($(filter-out tcg kvm,$(ACCEL)),)
+$(error ACCEL is tcg or kvm, not "$(ACCEL)")
+endif
+
+.PHONY: help
+help:
+	@echo 'make demo      count with eight perf stat sessions, without and with the series'
+	@echo 'make test      test the series; results are in build/results'
+	@echo 'make shell     a shell in a guest that runs the patched kernel'
+	@echo 'make series    write the patches as mail to build/series'
+	@echo 'make assemble  linux/ and patches/ become commits in build/linux'
+	@echo 'make export    commits made in build/linux become linux/ and patches/'
+	@echo 'make clean     remove what was built, but keep the kernel source'
+	@echo 'make distclean remove build/'
+	@echo
+	@echo 'ARCH=arm64|x86_64  only this architecture (demo and shell: arm64)'
+	@echo 'LINUX=DIR          use this kernel tree and not the Debian package; it is only read'
+	@echo 'JOBS=N             compile with N processes (here: $(JOBS))'
+	@echo 'ACCEL=tcg|kvm      how QEMU runs the guests (here: $(ACCEL))'
+	@echo 'V=1                show what the tools say'
+	@echo 'FORCE=1            assemble or export in spite of a refusal'
+
+.PHONY: demo test shell series assemble export
+demo: assemble
+	@lab/lab demo
+
+test: setup
+	@scripts/test
+
+shell: assemble
+	@lab/lab shell $(or $(ARCH),arm64)
+
+series: assemble
+	@scripts/tree mail
+
+assemble: setup
+	@scripts/tree assemble
+
+export: setup
+	@scripts/tree export
+
+.PHONY: setup
+setup:
+	@scripts/setup
+
+# build/linux may hold commits that are nowhere else.
+.PHONY: clean distclean
+clean:
+	@scripts/tree clean
+
+distclean:
+	@scripts/tree distclean
