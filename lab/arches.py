@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What differs between the architectures of the lab."""
+
+import platform
+import shutil
+
+import steps
+
+HOST = {"aarch64": "arm64"}.get(platform.machine(), platform.machine())
+
+
+class Arch:
+    def __init__(self, name, kernel_arch, triplet, image, target, console,
+                 qemu, machine):
+        self.name = name
+        self.kernel_arch = kernel_arch
+        self.triplet = triplet
+        self.image = image
+        self.target = target
+        self.console = console
+        self.qemu = qemu
+        self.machine = machine
+
+    @property
+    def cross(self):
+        """The prefix of the compiler's name."""
+        return "" if self.name == HOST else f"{self.triplet}-"
+
+    @property
+    def library_dirs(self):
+        """Where the C library for programs of the guest lies here."""
+        if self.name == HOST:
+            return [f"/lib/{self.triplet}", f"/usr/lib/{self.triplet}",
+                    "/lib64", "/lib"]
+        return [f"/usr/{self.triplet}/lib", f"/usr/{self.triplet}/lib64"]
+
+    def make(self, jobs):
+        """The start of a kernel make command."""
+        return ["make", f"-j{jobs}", f"ARCH={self.kernel_arch}",
+                f"CROSS_COMPILE={self.cross}"]
+
+    def qemu_program(self):
+        program = shutil.which(self.qemu)
+        if not program:
+            steps.die(f"no {self.qemu} here")
+        return program
+
+
+ARCHES = {arch.name: arch for arch in (
+    Arch("arm64", "arm64", "aarch64-linux-gnu", "arch/arm64/boot/Image",
+         "Image", "ttyAMA0", "qemu-system-aarch64", "virt,gic-version=3"),
+    Arch("x86_64", "x86", "x86_64-linux-gnu", "arch/x86/boot/bzImage",
+         "bzImage", "ttyS0", "qemu-system-x86_64", "q35"),
+)}

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Fetch Debian packages of a guest's architecture and unpack them.
+
+apt does it, from the system's own sources and with its keys, but with lists,
+cache and status of its own under build/apt-ARCH: no foreign architecture is
+added to the system, and nothing is installed.
+"""
+
+import os
+import shutil
+
+import steps
+
+DEBIAN_ARCH = {"arm64": "arm64", "x86_64": "amd64"}
+
+
+def _configure(arch):
+    """Write the private configuration; return its directory."""
+    place = steps.BUILD / f"apt-{arch}"
+    for name in ("lists/partial", "cache/archives/partial"):
+        (place / name).mkdir(parents=True, exist_ok=True)
+    steps.write(place / "status", "")
+    settings = [f'{name} "{value}";' for name, value in (
+        ("APT::Architecture", DEBIAN_ARCH[arch]),
+        ("Dir::State::Lists", place / "lists"),
+        ("Dir::State::status", place / "status"),
+        ("Dir::Cache", place / "cache"),
+        ("Acquire::Languages", "none"),
+        ("APT::Get::AllowUnauthenticated", "false"),
+        ("Acquire::AllowInsecureRepositories", "false"))]
+    # The system's list of architectures, and what it does after an update.
+    settings += [f"#clear {name};" for name in (
+        "APT::Architectures", "APT::Update::Pre-Invoke",
+        "APT::Update::Post-Invoke", "APT::Update::Post-Invoke-Success")]
+    settings += [f'APT::Architectures {{ "{DEBIAN_ARCH[arch]}"; }};']
+    steps.write(place / "apt.conf", "\n".join(settings) + "\n")
+    return place
+
+
+def package(arch, name):
+    """The directory that holds the unpacked files of a package."""
+    if not shutil.which("apt-get"):
+        steps.die(f"no apt-get here to fetch {name} with")
+    place = _configure(arch)
+    files = place / name
+    stamp = place / f".{name}"
+    if steps.fresh(stamp, [name]) and files.is_dir():
+        return files
+    env = dict(os.environ, APT_CONFIG=str(place / "apt.conf"), LC_ALL="C")
+    for old in place.glob(f"{name}_*.deb"):
+        old.unlink()
+    steps.run(f"ask apt for packages of {arch}", ["apt-get", "-q", "update"],
+              "packages", env=env, timeout=600)
+    steps.run(f"download {name} for {arch}", ["apt-get", "-q", "download", name],
+              "packages", cwd=place, env=env, timeout=600)
+    found = list(place.glob(f"{name}_*.deb"))
+    if len(found) != 1:
+        steps.die(f"apt-get download left {len(found)} packages of {name}")
+    shutil.rmtree(files, ignore_errors=True)
+    steps.run(f"unpack {name} for {arch}",
+              ["dpkg-deb", "-x", found[0], files], "packages")
+    steps.mark(stamp, [name])
+    return files

@@ -1,0 +1,2 @@
+FLAVOURS = ("debug", "bench")
+VARIANTS = ("patched", "unpatched")
