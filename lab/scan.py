@@ -24,7 +24,7 @@ KERNEL = [
     r"\bOops\b",
     r"\bKASAN\b:",
     r"\bRCU\b.*\bstall",
-    r"^INFO: ",
+    r"(?:^|\brcu: )INFO: ",
     r"^\*\*\* .* \*\*\*$",
 ]
 
@@ -57,7 +57,7 @@ ANYWHERE = [
     r"using (?:smp_processor_id|__this_cpu_\w+)\(\) in preemptible",
     r"refcount_t: ",
     r"list_(?:add|del)\w* corruption",
-    r"detected stall",
+    r"detected (?:expedited )?stall",
     r"self-detected stall",
     r"blocked for more than",
     r"soft lockup",

@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Tests of the lab itself: a checker that never fires is worth nothing.
+
+Results go to build/results/lab.ktap.
+"""
+
+import contextlib
+import datetime
+import io
+import tempfile
+from pathlib import Path
+
+import boot
+import demo
+import initramfs
+import kconfig
+import scan
+import steps
+import suites
+from ktap import Ktap
+
+# One line of each kind of report, as kernels print them.
+REPORTS = """\
+[    1.234567] WARNING: CPU: 0 PID: 1 at kernel/events/core.c:2345 event_sched_in+0x1a/0x20
+[    1.234567] WARNING: possible circular locking dependency detected
+[    1.234567] WARNING: possible recursive locking detected
+[    1.234567] WARNING: possible irq lock inversion dependency detected
+[    1.234567] WARNING: inconsistent lock state
+[    1.234567] WARNING: bad unlock balance detected!
+[    1.234567] WARNING: held lock freed!
+[    1.234567] WARNING: suspicious RCU usage
+[   12.345678][   T33] WARNING: kernel/events/core.c:12 at foo+0x1/0x2, CPU#1: perf/33
+[    1.234567] INFO: trying to register non-static key.
+[    1.234567] INFO: task perf:55 blocked for more than 60 seconds.
+[    1.234567] INFO: rcu_preempt detected stalls on CPUs/tasks:
+[    1.234567] rcu: INFO: rcu_preempt self-detected stall on CPU
+[    1.234567] rcu: INFO: rcu_sched detected expedited stalls on CPUs/tasks: { 1-... }
+[    1.234567] BUG: kernel NULL pointer dereference, address: 0000000000000008
+[    1.234567] BUG: KASAN: slab-use-after-free in perf_event_release_kernel+0x1/0x2
+[    1.234567] BUG: KCSAN: data-race in perf_event_read / perf_event_update
+[    1.234567] BUG: KFENCE: use-after-free read in foo+0x1/0x2
+[    1.234567] BUG: sleeping function called from invalid context at kernel/locking/mutex.c:580
+[    1.234567] BUG: scheduling while atomic: perf/123/0x00000002
+[    1.234567] BUG: Invalid wait context
+[    1.234567] [ BUG: Invalid wait context ]
+[    1.234567] BUG: MAX_LOCKDEP_CHAINS too low!
+[    1.234567] turning off the locking correctness validator.
+[    1.234567] BUG: using smp_processor_id() in preemptible [00000000] code: perf/1
+[    1.234567] BUG: using __this_cpu_read() in preemptible [00000000] code: perf/1
+[    1.234567] watchdog: BUG: soft lockup - CPU#1 stuck for 22s! [perf:99]
+[    1.234567] watchdog: CPU0: Watchdog detected hard LOCKUP on cpu 0
+[    1.234567] BUG: workqueue lockup - pool cpus=0 node=0 flags=0x0 nice=0 stuck for 33s!
+[    1.234567] BUG: Bad page state in process perf  pfn:12345
+[    1.234567] BUG kmalloc-64 (Not tainted): Redzone overwritten
+[    1.234567] UBSAN: array-index-out-of-bounds in kernel/events/dup.c:1:2
+[    1.234567] refcount_t: underflow; use-after-free.
+[    1.234567] list_del corruption. prev->next should be ffff0000, but was ffff0001
+[    1.234567] list_add double add: new=ffff0000, prev=ffff0000, next=ffff0001.
+[    1.234567] ODEBUG: free active (active state 0) object: ffff type: timer_list
+[    1.234567] Unable to handle kernel paging request at virtual address dead000000000100
+[    1.234567] Internal error: Oops: 0000000096000004 [#1]  SMP
+[    1.234567] Oops: general protection fault, probably for non-canonical address
+[    1.234567] Call trace:
+[    1.234567] Call Trace:
+[    1.234567] ------------[ cut here ]------------
+[    1.234567] Kernel panic - not syncing: Attempted to kill init!
+[    1.234567] unchecked MSR access error: WRMSR to 0x186
+some program's half line[    1.234567] WARNING: CPU: 0 PID: 1 at a.c:1 b+0x1/0x2
+""".splitlines()
+
+# What a log may hold.
+HARMLESS = """\
+[    0.000000] Linux version 7.3.4 (lab@lab) #1 SMP PREEMPT
+[    0.000000] rcu: Hierarchical RCU implementation.
+[    0.000000] kasan: KernelAddressSanitizer initialized (generic)
+[    0.000000] Lock dependency validator: Copyright (c) 2006 Red Hat, Inc.
+[    1.234567] perf: interrupt took too long (2504 > 2500), lowering it
+[    1.234567] hrtimer: interrupt took 1234567 ns
+[    1.234567]     ok 4 test_many_breakpoints
+[    1.234567] kselftest: Running tests in perf_events
+[    1.234567] debug: unmapping init memory
+# WARNING: a program may say so
+ok 1 selftests: perf_events: sigtrap_threads
+WARNING: perf could not find a map
+""".splitlines()
+
+
+def check(condition, message):
+    if not condition:
+        raise AssertionError(message)
+
+
+def reports_are_found():
+    for line in REPORTS:
+        check(scan.reports([line], []), f"not found: {line}")
+
+
+def harmless_lines_are_not():
+    found = scan.reports(HARMLESS, [])
+    check(not found, f"taken for a report: {found}")
+
+
+def known_reports_need_all_fields_and_expire():
+    today = datetime.date(2026, 6, 1)
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place) / "known.txt"
+        path.write_text("# none\n\nfoo\\+0x | a reason | https://example.org/1 | 2026-06-01\n")
+        known = scan.known_reports(path, today)
+        check(not scan.reports([REPORTS[0].replace("event_sched_in", "foo")], known),
+              "a known report was not let through")
+        check(scan.reports([REPORTS[0]], known), "an unknown one was")
+        for bad in ("foo | a reason | https://example.org/1 | 2026-05-31",
+                    "foo | a reason | https://example.org/1 | soon",
+                    "foo | | https://example.org/1 | 2026-06-02",
+                    "foo | a reason | 2026-06-02",
+                    "foo( | a reason | https://example.org/1 | 2026-06-02"):
+            path.write_text(bad + "\n")
+            try:
+                scan.known_reports(path, today)
+            except scan.BadList:
+                continue
+            raise AssertionError(f"accepted: {bad}")
+
+
+def the_list_of_known_reports_is_good():
+    scan.known_reports()
+
+
+class Actor(boot.Guest):
+    """A guest played by a shell script."""
+
+    def __init__(self, script, timeout=20):
+        super().__init__("check", "arm64", None, "", timeout=timeout)
+        self.script = script
+
+    def initrd(self):
+        return None
+
+    def command(self, initrd, interactive=False):
+        return ["sh", "-c", self.script]
+
+
+PROLOGUE = "echo '[    0.000000] Linux version 7.3.4'; echo 'LAB: scenario begins'; "
+EPILOGUE = "; echo 'LAB: scenario ended with status 0'; echo 'LAB: end of guest'"
+
+
+def play(script, timeout=20):
+    with contextlib.redirect_stdout(io.StringIO()):
+        return Actor(script, timeout).run()
+
+
+def a_good_guest_is_good():
+    outcome = play(PROLOGUE + "echo hello" + EPILOGUE)
+    check(outcome.good and outcome.status == 0, str(outcome.problems))
+    check(outcome.output == ["hello"], f"its output is {outcome.output}")
+
+
+def a_scenario_that_fails_is_seen():
+    outcome = play(PROLOGUE + "true" + EPILOGUE.replace("status 0", "status 3"))
+    check(outcome.good and outcome.status == 3, f"{outcome.status} {outcome.problems}")
+
+
+def guests_that_break_are_bad():
+    for script, word in (
+            ("sleep 30", "not finished"),
+            (PROLOGUE + "echo bye", "ended before"),
+            (PROLOGUE + "echo; echo 'LAB: scenario ended with status 0'", "ended before"),
+            (PROLOGUE + f"echo '{REPORTS[0]}'" + EPILOGUE, "kernel report"),
+            (PROLOGUE + "true" + EPILOGUE + f"; echo '{REPORTS[5]}'", "kernel report"),
+            (f"echo '{REPORTS[6]}'; " + PROLOGUE + "true" + EPILOGUE, "kernel report"),
+            (PROLOGUE + "echo 'LAB: results begin'; echo abcd" + EPILOGUE, "cut off"),
+            (PROLOGUE + "echo 'LAB: results begin'; echo abcd; echo 'LAB: results end'"
+             + EPILOGUE, "cannot be read")):
+        outcome = play(script, 2)
+        check(any(word in problem for problem in outcome.problems),
+              f"{script!r}: {outcome.problems}")
+
+
+def results_come_out_whole():
+    outcome = play(PROLOGUE + "echo; echo 'LAB: results begin'; d=$(mktemp -d); "
+                   "echo text > $d/file; tar -C $d -cf - . | gzip | base64; rm -r $d; "
+                   "echo 'LAB: results end'" + EPILOGUE)
+    check(outcome.good, str(outcome.problems))
+    check((outcome.results / "file").read_text() == "text\n", "a file differs")
+
+
+def a_symbol_that_kconfig_drops_is_named():
+    got = kconfig.parse("CONFIG_A=y\n# CONFIG_B is not set\nCONFIG_D=5\n")
+    kconfig.check(kconfig.parse("CONFIG_A=y\n# CONFIG_B is not set\n"
+                                "# CONFIG_C is not set\nCONFIG_D=5\n"), got)
+    for wanted in ("CONFIG_B=y", "CONFIG_C=y", "# CONFIG_A is not set", "CONFIG_D=6"):
+        try:
+            kconfig.check(kconfig.parse(wanted), got)
+        except kconfig.NotTaken as error:
+            check("CONFIG_" in str(error), "the symbol is not named")
+            continue
+        raise AssertionError(f"accepted: {wanted}")
+
+
+def archives_are_the_same_every_time():
+    def make():
+        tree = initramfs.Tree("check")
+        tree.data("bin/b", b"b", True)
+        tree.data("a", b"a")
+        tree.link("bin/sh", "b")
+        tree.directory("dev")
+        return tree.archive()
+    check(make() == make(), "two archives of the same files differ")
+    check(make().count(b"070701") == 7, "not all entries are there")
+
+
+def kunit_output_is_taken_from_the_log():
+    lines = suites.kunit_lines([
+        "[    1.000000] Linux", "[    1.000000] KTAP version 1", "[    1.000000] 1..1",
+        "[    1.000000]     ok 1 a_test", "[    1.000000] ok 1 a_suite",
+        "LAB: scenario begins", "KTAP version 1", "not ok 1 other"])
+    check(lines == ["KTAP version 1", "1..1", "    ok 1 a_test", "ok 1 a_suite"], str(lines))
+
+
+def the_demo_counts_as_it_should():
+    def line(cpu, event, value, running):
+        return {"cpu": cpu, "event": event, "value": value, "running": running}
+    sessions = [[line("0", "cycles:u", 9.0, 100.0), line("1", "cycles:u", 1000.0, 50.0)],
+                [line("0", "cycles:u", 7.0, 100.0), line("1", "cycles:u", 1100.0, 70.0)],
+                [line("0", "cycles:u", 1.0, 100.0), line("1", "cycles:u", None, 0.0)]]
+    row = demo.evaluate("unpatched", sessions, 7)
+    want = {"name": "unpatched", "sessions": 3, "events": 3, "counters_in_use": 7,
+            "lines": 6, "not_counted": 1, "min_running_pct": 0.0,
+            "mean_running_pct": 70.0, "max_difference": 100}
+    got = {name: row[name] for name in want}
+    check(got == want, f"{got}")
+
+
+TESTS = (
+    reports_are_found, harmless_lines_are_not, known_reports_need_all_fields_and_expire,
+    the_list_of_known_reports_is_good, a_good_guest_is_good, a_scenario_that_fails_is_seen,
+    guests_that_break_are_bad, results_come_out_whole, a_symbol_that_kconfig_drops_is_named,
+    archives_are_the_same_every_time, kunit_output_is_taken_from_the_log,
+    the_demo_counts_as_it_should)
+
+
+def run():
+    print("the lab's own tests:")
+    results = Ktap("lab")
+    for test in TESTS:
+        results.run(test.__name__.replace("_", " "), test)
+    (steps.LOGS / "guest-check.log").unlink(missing_ok=True)
+    return results.finish()

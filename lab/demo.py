@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: GPL-2.0
+"""make demo: eight perf stat sessions on the unpatched and the patched kernel.
+
+What runs in the guests, and why the sessions' counts can be compared, is in
+lab/guest/demo.sh.
+"""
+
+import json
+import re
+from pathlib import Path
+
+import boot
+import kernel
+import steps
+import userland
+
+ARCH = "arm64"
+GUEST = Path(__file__).resolve().parent / "guest"
+TIMEOUT = 600
+WORKLOAD_CPU = "1"
+
+
+class BadData(Exception):
+    """What a guest left does not make sense."""
+
+
+def read_session(path):
+    """The lines of one perf stat -j -A session."""
+    lines = []
+    for text in path.read_text().splitlines():
+        if text.startswith("{"):
+            line = json.loads(text)
+            value = line["counter-value"]
+            if value == "<not supported>":
+                raise BadData(f"{line['event']} is not supported")
+            counted = value != "<not counted>"
+            lines.append({"cpu": line["cpu"], "event": line["event"],
+                          "value": float(value) if counted else None,
+                          "running": float(line["pcnt-running"]) if counted else 0.0})
+    if not lines:
+        raise BadData(f"{path.name} has no counts")
+    return lines
+
+
+def read_counters(path):
+    """The most counters that any CPU had on in any sample."""
+    samples = [int(count) for count in
+               re.findall(r"^cpu\d+ (\d+)$", path.read_text(), re.M)]
+    if not samples:
+        raise BadData("no sample of the PMU's counters")
+    return max(samples)
+
+
+def evaluate(name, sessions, counters):
+    """One row of the table."""
+    lines = [line for session in sessions for line in session]
+    shares = [line["running"] for line in lines]
+    difference, mean = 0.0, 0.0
+    events = sorted({line["event"] for line in lines})
+    for event in events:
+        values = [line["value"] for line in lines
+                  if line["event"] == event and line["cpu"] == WORKLOAD_CPU
+                  and line["value"] is not None]
+        if len(values) < 2:
+            continue
+        spread = max(values) - min(values)
+        if spread >= difference:
+            difference, mean = spread, sum(values) / len(values)
+    return {"name": name, "sessions": len(sessions),
+            "events": len(sessions) * len(events),
+            "counters_in_use": counters, "lines": len(lines),
+            "not_counted": sum(line["value"] is None for line in lines),
+            "min_running_pct": min(shares),
+            "mean_running_pct": round(sum(shares) / len(shares), 2),
+            "max_difference": int(difference),
+            "max_difference_pct": round(100 * difference / mean, 3) if mean else 0.0}
+
+
+def measure(variant, base):
+    image = kernel.build(ARCH, "bench", variant)
+    module = kernel.pmcount(ARCH, "bench", variant)
+    outcome = boot.Guest(f"demo-{variant}", ARCH, image, (GUEST / "demo.sh").read_text(),
+                         base=base, files=[("lab/pmcount.ko", module)],
+                         icount=boot.ICOUNT, timeout=TIMEOUT,
+                         title=f"eight sessions on the {variant} kernel").run()
+    if not outcome.good or outcome.status:
+        outcome.explain()
+        steps.die("\n".join([f"the guest failed with status {outcome.status}",
+                             *outcome.output[-10:]]))
+    place = outcome.results
+    return evaluate(variant, [read_session(path)
+                              for path in sorted(place.glob("session*.json"))],
+                    read_counters(place / "counters.txt"))
+
+
+COLUMNS = (
+    ("sessions", "{sessions}"), ("events asked for", "{events}"),
+    ("counters in use", "{counters_in_use}"),
+    ("lines <not counted>", "{not_counted} of {lines}"),
+    ("lowest running", "{min_running_pct:.2f} %"),
+    ("mean running", "{mean_running_pct:.2f} %"),
+    ("largest difference", "{max_difference} ({max_difference_pct:.2f} %)"))
+
+
+def table(rows):
+    cells = [["kernel", *(title for title, _ in COLUMNS)]]
+    cells += [[row["name"], *(form.format(**row) for _, form in COLUMNS)] for row in rows]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
+    return "\n".join("  ".join(text.ljust(width) if column == 0 else text.rjust(width)
+                               for column, (text, width) in enumerate(zip(line, widths)))
+                     for line in cells)
+
+
+def demo():
+    base = userland.programs(ARCH)
+    try:
+        rows = [measure(variant, base) for variant in ("unpatched", "patched")]
+    except BadData as error:
+        steps.die(str(error))
+    path = steps.BUILD / "results/demo.json"
+    steps.write(path, json.dumps({"kernels": rows}, indent=1) + "\n")
+    print(f"\nEight perf stat -a sessions of two events each, on both CPUs ({ARCH}, PMUv3):\n")
+    print(table(rows))
+    print("\nCounters: the most that any CPU had on at a time. Difference: between the\n"
+          "sessions' counts of the same workload. The figures are in "
+          f"{path.relative_to(steps.ROOT)}.")
+    return 0

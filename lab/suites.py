@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The tests that run in a guest: KUnit while it boots, then the selftests."""
+
+import re
+import sys
+from pathlib import Path
+
+import boot
+import kconfig
+import kernel
+import scan
+import steps
+import userland
+from ktap import RESULTS, Ktap, leaves
+
+SKIPS = Path(__file__).resolve().parent / "selftest-skips.txt"
+GUEST = Path(__file__).resolve().parent / "guest"
+TIMEOUT = 1200
+SUITES = ["hw_breakpoint"]
+SERIES_SUITES = ["perf_event_dup"]
+
+
+def selftest_skips(arch, path=SKIPS):
+    """(collection, program, case, reason) of what is left out on ARCH."""
+    found = []
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        fields = [field.strip() for field in line.split("|", 4)]
+        if len(fields) != 5 or not all(fields):
+            steps.die(f"{path.name}:{number}: five fields are needed")
+        if fields[0] == arch:
+            found.append(fields[1:])
+    return found
+
+
+def arguments(skips):
+    """The runner's variables that leave these cases out."""
+    programs = {}
+    for _, program, case, _ in skips:
+        programs.setdefault(program, []).append(f"-T {case}")
+    return [f"export KSELFTEST_{re.sub(r'[^A-Za-z0-9]', '_', program).upper()}_ARGS="
+            f"'{' '.join(words)}'" for program, words in sorted(programs.items())]
+
+
+def kunit_lines(log):
+    """KUnit's results in a console log, without the stamps of the kernel."""
+    found, started = [], False
+    for line in log:
+        if boot.BEGIN.search(line):
+            break
+        stamped = scan.STAMP.search(line)
+        text = stamped.group(1) if stamped else line
+        if not started and text.startswith("KTAP version"):
+            started = True
+        if started:
+            found.append(text)
+    return found
+
+
+def check_kunit(arch, source, log, results):
+    """build/results/kunit-ARCH.ktap; all suites must be there and pass."""
+    lines = kunit_lines(log.read_text(errors="replace").splitlines())
+    text = "\n".join(lines) + "\n"
+    if not lines:
+        results.result(False, f"KUnit on {arch}", "no KUnit output in the log")
+        return
+    steps.write(RESULTS / f"kunit-{arch}.ktap", text)
+    parsed = steps.attempt(f"read the KUnit results of {arch}",
+                           [sys.executable, "-B", source / "tools/testing/kunit/kunit.py",
+                            "parse", RESULTS / f"kunit-{arch}.ktap"], f"kunit-{arch}")
+    results.result(parsed == 0, f"kunit.py finds the results of {arch} whole and good",
+                   f"see {steps.LOGS.name}/kunit-{arch}.log")
+    expected = SUITES + (SERIES_SUITES if kconfig.has_series(source) else [])
+    for suite in expected:
+        ran = re.search(rf"^ok \d+ {suite}", text, re.M)
+        results.result(bool(ran), f"KUnit suites {suite}* ran on {arch}",
+                       "no result line in the KUnit output")
+
+
+def check_selftests(arch, outcome, skips, results):
+    """build/results/kselftest-ARCH.ktap: the runner's output, and a line with
+    the reason for each case that is left out."""
+    output = outcome.results and outcome.results / "kselftest.ktap"
+    if not output or not output.exists() or not leaves(output.read_text(errors="replace")):
+        results.result(False, f"selftests on {arch}", "the runner left no results")
+        return
+    text = output.read_text(errors="replace")
+    plan = re.search(r"^1\.\.(\d+)$", text, re.M)
+    count = int(plan.group(1)) if plan else 0
+    lines = [f"ok {count + number} {collection}: {program}: {case} # SKIP {reason}"
+             for number, (collection, program, case, reason) in enumerate(skips, 1)]
+    text = re.sub(r"^1\.\.\d+$", f"1..{count + len(lines)}", text, count=1, flags=re.M)
+    steps.write(RESULTS / f"kselftest-{arch}.ktap",
+                "\n".join([text.rstrip("\n"), *lines]) + "\n")
+    bad = [test.name for test in leaves(text) if test.status == "fail"]
+    results.result(not [name for name in bad if name != "number of tests"],
+                   f"selftests pass on {arch}", "\n".join(bad))
+
+
+def test(arch):
+    """Boot the patched debug kernel, run KUnit and the selftests."""
+    image = kernel.build(arch, "debug", "patched")
+    source = kernel.source("patched")
+    base = userland.programs(arch, with_perf=False)
+    skips = selftest_skips(arch)
+    scenario = "\n".join([*arguments(skips), (GUEST / "kselftest.sh").read_text()])
+    # arm64 counts instructions only in virtual time; no PMU on x86_64 at all.
+    icount = boot.ICOUNT if arch == "arm64" else None
+    results = Ktap(f"guest-{arch}")
+    guest = boot.Guest(f"test-{arch}", arch, image, scenario, base=base,
+                       append="kunit.autorun=1", timeout=TIMEOUT, icount=icount,
+                       accel="tcg" if icount else boot.accelerator(arch, image),
+                       title=f"KUnit and selftests on {arch}")
+    outcome = guest.run()
+    if not outcome.good:
+        outcome.explain()
+    results.result(outcome.good and outcome.status == 0,
+                   f"the guest of {arch} ended by itself and reported no trouble",
+                   "\n".join([*outcome.problems, f"log: build/logs/{outcome.log.name}"]))
+    check_kunit(arch, source, outcome.log, results)
+    check_selftests(arch, outcome, skips, results)
+    return results.finish()

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Build what runs in the guests: perf and the kernel's selftests."""
+
+import shutil
+import subprocess
+
+import initramfs
+import kernel
+import steps
+from arches import ARCHES
+
+SELFTESTS = ("perf_events",)
+
+# The counting and benchmark parts of perf need none of these, and most of
+# their libraries do not exist for a foreign architecture.
+WITHOUT = ("NO_LIBELF", "NO_LIBDW", "NO_LIBTRACEEVENT", "NO_LIBPYTHON", "NO_LIBPERL",
+           "NO_LIBBPF", "NO_SLANG", "NO_GTK2", "NO_LIBUNWIND", "NO_LIBCAP",
+           "NO_LIBNUMA", "NO_LIBCRYPTO", "NO_LZMA", "NO_ZLIB", "NO_LIBZSTD",
+           "NO_AUXTRACE", "NO_LIBBABELTRACE", "NO_CAPSTONE", "NO_LIBLLVM",
+           "NO_LIBPFM4", "NO_LIBDEBUGINFOD", "NO_SDT", "NO_JVMTI", "NO_JEVENTS",
+           "NO_RUST")
+
+
+def source_key(place, *paths):
+    """What identifies some paths of a source tree: their commit, and the
+    changes that are not committed."""
+    def git(*args):
+        return subprocess.run(["git", *args], cwd=place, stdout=subprocess.PIPE,
+                              check=True).stdout.hex()
+    known = git("ls-tree", "HEAD", *paths)
+    return [known, git("diff", "HEAD", "--", *paths),
+            git("status", "--porcelain", "--untracked-files=all", "--", *paths)]
+
+
+def perf(arch):
+    """Build tools/perf of the series; return the program's path."""
+    place = kernel.source("patched")
+    out = steps.BUILD / "perf" / arch
+    program, stamp = out / "perf", out / ".done"
+    with steps.locked(out.parent / f".{arch}.lock"):
+        inputs = [*source_key(place, "tools", "scripts", "include", "arch"), *WITHOUT]
+        if steps.fresh(stamp, inputs) and program.exists():
+            return program
+        out.mkdir(parents=True, exist_ok=True)
+        target = ARCHES[arch]
+        steps.run(f"build perf for {arch}",
+                  ["make", f"-j{kernel.jobs()}", "-C", place / "tools/perf",
+                   f"O={out}", f"ARCH={target.kernel_arch}",
+                   f"CROSS_COMPILE={target.cross}", "WERROR=0", "BUILD_BPF_SKEL=0",
+                   *(f"{name}=1" for name in WITHOUT)],
+                  f"perf-{arch}", env=kernel.environment())
+        steps.mark(stamp, inputs)
+    return program
+
+
+def selftests(arch):
+    """Build and install the selftests; return the directory for the guest."""
+    place = kernel.source("patched")
+    out = steps.BUILD / "kselftest" / arch
+    installed, stamp = out / "install", out / ".done"
+    with steps.locked(out.parent / f".{arch}.lock"):
+        inputs = [*source_key(place, "tools/testing/selftests", "tools/include", "include",
+                              "arch"), *SELFTESTS]
+        if steps.fresh(stamp, inputs) and installed.is_dir():
+            return installed
+        shutil.rmtree(installed, ignore_errors=True)
+        out.mkdir(parents=True, exist_ok=True)
+        target = ARCHES[arch]
+        env = kernel.environment()
+        make = ["make", f"-j{kernel.jobs()}", "-C", place, f"O={out}",
+                f"ARCH={target.kernel_arch}", f"CROSS_COMPILE={target.cross}"]
+        steps.run(f"install the kernel's headers for {arch}", [*make, "headers"],
+                  f"kselftest-{arch}", env=env)
+        # FORCE_TARGETS: a test that does not compile is an error, not left out.
+        steps.run(f"build the selftests for {arch}",
+                  [*make, "-C", "tools/testing/selftests", "install",
+                   f"TARGETS={' '.join(SELFTESTS)}", f"KSFT_INSTALL_PATH={installed}",
+                   "FORCE_TARGETS=1"],
+                  f"kselftest-{arch}", env=env)
+        steps.mark(stamp, inputs)
+    return installed
+
+
+def programs(arch, with_perf=True):
+    """The archive with all programs for the guests of an architecture."""
+    return initramfs.programs(arch, perf(arch) if with_perf else None, selftests(arch))
