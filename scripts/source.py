@@ -21,6 +21,14 @@ KEYRINGS = ("/usr/share/keyrings/debian-archive-keyring.gpg",
             "/usr/share/keyrings/debian-archive-keyring.pgp")
 WHO = ("Linux source", "source@localhost", "2026-01-01T00:00:00+00:00")
 
+# The rules at the end of Debian's .gitignore.
+DEBIAN_IGNORES = re.compile(r"\n#\n# Debian packaging:[^\n]*\n(?:#[^\n]*\n)*/\*\n!/debian/?\n?\Z")
+# Rules for the top directory in place of those that Debian's hide.
+BUILT_AT_TOP = ("/.*", *(f"!/.{name}" for name in (
+    "clang-format", "clippy.toml", "cocciconfig", "editorconfig", "get_maintainer.ignore",
+    "gitattributes", "gitignore", "mailmap", "pylintrc", "rustfmt.toml")),
+    "/*.o", "/*.a", "/*.symvers", "/vmlinux*", "/System.map", "/modules.*", "/tags", "/TAGS")
+
 
 def base_commit():
     """The commit of the source; fetch and unpack it where that is needed."""
@@ -59,10 +67,17 @@ def from_git(place):
 
 
 def from_directory(place):
-    """A tree without git: what git would not ignore in it, as one commit."""
+    """A tree without git: its source files, as one commit."""
     name = re.sub(r"\W+", "-", str(place)).strip("-")
-    tree = add_tree(place, steps.BUILD / f"source/{name}.index", [])
-    base = commit_tree(tree, [], f"{version_of(place)}\n", WHO)
+    index = steps.BUILD / f"source/{name}.index"
+    index.parent.mkdir(parents=True, exist_ok=True)
+    # What was built there is no source. The tree's own rules say what that is,
+    # but for the top: Debian's hide everything there.
+    rules = ["!/*", *BUILT_AT_TOP]
+    base = commit_index(place, index, version_of(place), [
+        "git add -u .", "git ls-files -z --others --exclude-per-directory=.gitignore "
+        + " ".join(f"-x '{rule}'" for rule in rules)
+        + " | git update-index -z --add --stdin"])
     git("update-ref", f"refs/bases/{base}", base)
     return base
 
@@ -76,16 +91,21 @@ def version_of(place):
     return f"Linux {number}{part.get('EXTRAVERSION', '')}"
 
 
-def add_tree(place, index, options):
-    """Put the files below PLACE into the object store; return their tree."""
-    index.parent.mkdir(parents=True, exist_ok=True)
+def commit_index(place, index, title, commands):
+    """Let git COMMANDS put the files below PLACE into INDEX; commit that."""
     env = environment({"GIT_DIR": str(LINUX / ".git"), "GIT_WORK_TREE": str(place),
                        "GIT_INDEX_FILE": str(index)})
     steps.run("read the kernel source into git",
-              ["git", "-c", "core.safecrlf=false", "-c", "core.autocrlf=false",
-               "-c", "gc.auto=0", "add", "-A", *options, "."],
+              ["bash", "-c", "set -e -o pipefail\n" + "\n".join(commands)],
               "source", cwd=place, env=env)
-    return git("write-tree", env={"GIT_INDEX_FILE": str(index)})
+    own = {"GIT_INDEX_FILE": str(index)}
+    rules = git("cat-file", "blob", ":.gitignore", env=own, check=False) or ""
+    if DEBIAN_IGNORES.search(rules):
+        blob = git("hash-object", "-w", "--stdin", env=own,
+                   data=DEBIAN_IGNORES.sub("", rules))
+        git("update-index", "--cacheinfo", f"100644,{blob},.gitignore", env=own)
+        title += "\n\nWithout Debian's lines in .gitignore: they hide every new file."
+    return commit_tree(git("write-tree", env=own), [], title + "\n", WHO)
 
 
 # The Debian package
@@ -105,9 +125,9 @@ def from_package():
               "source")
     index = steps.BUILD / "source/package.index"
     index.unlink(missing_ok=True)
-    tree = add_tree(unpacked, index, ["-f"])
     version = package.name.split("_")[1].replace("%3a", ":")
-    base = commit_tree(tree, [], f"{version_of(unpacked)}, {PACKAGE} {version}\n", WHO)
+    base = commit_index(unpacked, index, f"{version_of(unpacked)}, {PACKAGE} {version}",
+                        ["git add -A -f ."])
     git("update-ref", "refs/bases/package", base)
     # All of it is in git now.
     shutil.rmtree(unpacked)
