@@ -11,13 +11,14 @@ HOST = {"aarch64": "arm64"}.get(platform.machine(), platform.machine())
 
 class Arch:
     def __init__(self, name, kernel_arch, triplet, image, target, console,
-                 qemu, machine):
+                 earlycon, qemu, machine):
         self.name = name
         self.kernel_arch = kernel_arch
         self.triplet = triplet
         self.image = image
         self.target = target
         self.console = console
+        self.earlycon = earlycon
         self.qemu = qemu
         self.machine = machine
 
@@ -48,7 +49,9 @@ class Arch:
 
 ARCHES = {arch.name: arch for arch in (
     Arch("arm64", "arm64", "aarch64-linux-gnu", "arch/arm64/boot/Image",
-         "Image", "ttyAMA0", "qemu-system-aarch64", "virt,gic-version=3"),
+         "Image", "ttyAMA0", "earlycon",
+         "qemu-system-aarch64", "virt,gic-version=3"),
     Arch("x86_64", "x86", "x86_64-linux-gnu", "arch/x86/boot/bzImage",
-         "bzImage", "ttyS0", "qemu-system-x86_64", "q35"),
+         "bzImage", "ttyS0", "earlycon=uart8250,io,0x3f8",
+         "qemu-system-x86_64", "q35"),
 )}

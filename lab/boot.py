@@ -79,13 +79,8 @@ class Guest:
 
     def command(self, initrd, interactive=False):
         arch = self.arch
-        machine, cpu = arch.machine, "max"
-        if self.accel == "kvm":
-            cpu = "host"
-        elif self.icount:
-            # One thread runs all CPUs in turn, in virtual time.
-            machine += ""
-        append = [f"console={arch.console}", "loglevel=8", "panic=-1",
+        cpu = "host" if self.accel == "kvm" else "max"
+        append = [f"console={arch.console}", arch.earlycon, "loglevel=8", "panic=-1",
                   "printk.time=1"]
         if interactive:
             append = [f"console={arch.console}", "loglevel=4", "lab.shell"]
@@ -94,7 +89,7 @@ class Guest:
             append.append("tsc=unstable")
         if self.append:
             append.append(self.append)
-        command = [arch.qemu_program(), "-machine", machine, "-cpu", cpu,
+        command = [arch.qemu_program(), "-machine", arch.machine, "-cpu", cpu,
                    "-accel", self.accel, "-smp", str(self.smp), "-m", self.memory,
                    "-nodefaults", "-no-user-config", "-no-reboot",
                    "-display", "none", "-kernel", str(self.kernel),
@@ -116,12 +111,17 @@ class Guest:
     def run(self):
         """Boot, wait for the end, judge."""
         outcome = Outcome(self.name, self.log)
-        command = self.command(self.initrd())
+        initrd = self.initrd()
+        command = self.command(initrd)
         self.log.parent.mkdir(parents=True, exist_ok=True)
         if not self.echo:
             print(f"{self.title} ... ", end="", flush=True)
         start = time.monotonic()
-        lines, timed_out = self._watch(command)
+        try:
+            lines, timed_out = self._watch(command)
+        finally:
+            if initrd:
+                initrd.unlink(missing_ok=True)
         outcome.seconds = time.monotonic() - start
         self._judge(outcome, lines, timed_out)
         steps.record(self.title, outcome.seconds, f"guest-{self.name}",

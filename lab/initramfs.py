@@ -7,6 +7,7 @@ its contents, and a small one with the scenario to run.
 """
 
 import gzip
+import hashlib
 import os
 import re
 import shutil
@@ -19,6 +20,8 @@ import steps
 from arches import ARCHES
 
 GUEST = Path(__file__).resolve().parent / "guest"
+# Archives of one kind that are kept; the older ones are removed.
+KEEP = 4
 DIRECTORIES = ("bin", "dev", "etc", "lab", "lib", "lib64", "proc", "sbin", "sys",
                "tmp", "usr", "usr/bin")
 
@@ -155,11 +158,12 @@ def pack(tree):
     """The path of the compressed archive of a tree, made when missing."""
     content = tree.archive()
     place = steps.BUILD / "initramfs"
-    path = place / f"{tree.name}-{steps.key([content.hex()])[:16]}.cpio.gz"
+    path = place / f"{tree.name}-{hashlib.sha256(content).hexdigest()[:16]}.cpio.gz"
     if not path.exists():
-        for old in place.glob(f"{tree.name}-*.cpio.gz"):
-            old.unlink(missing_ok=True)
         steps.write(path, gzip.compress(content, 6, mtime=0))
+        for old in sorted(place.glob(f"{tree.name}-*.cpio.gz"),
+                          key=lambda file: file.stat().st_mtime)[:-KEEP]:
+            old.unlink(missing_ok=True)
     return path
 
 

@@ -56,7 +56,7 @@ ANYWHERE = [
     r"scheduling while atomic",
     r"using (?:smp_processor_id|__this_cpu_\w+)\(\) in preemptible",
     r"refcount_t: ",
-    r"list_(?:add|del)\w* corruption",
+    r"list_(?:add|del)\w* (?:corruption|double add)",
     r"detected (?:expedited )?stall",
     r"self-detected stall",
     r"blocked for more than",
