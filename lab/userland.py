@@ -20,16 +20,24 @@ WITHOUT = ("NO_LIBELF", "NO_LIBDW", "NO_LIBTRACEEVENT", "NO_LIBPYTHON", "NO_LIBP
            "NO_LIBPFM4", "NO_LIBDEBUGINFOD", "NO_SDT", "NO_JVMTI", "NO_JEVENTS",
            "NO_RUST")
 
+# Where the sources of either are.
+PERF_PATHS = [f"tools/{name}" for name in ("perf", "lib", "build", "include", "scripts",
+                                           "arch")]
+SELFTEST_PATHS = [f"tools/testing/selftests/{name}" for name in (
+    *SELFTESTS, "kselftest", "kselftest.h", "kselftest_harness.h", "lib.mk", "Makefile",
+    "run_kselftest.sh")] + ["tools/include", "include/uapi", "arch/arm64/include/uapi",
+                            "arch/x86/include/uapi"]
+
 
 def source_key(place, *paths):
     """What identifies some paths of a source tree: their commit, and the
     changes that are not committed."""
     def git(*args):
         return subprocess.run(["git", *args], cwd=place, stdout=subprocess.PIPE,
-                              check=True).stdout.hex()
-    known = git("ls-tree", "HEAD", *paths)
-    return [known, git("diff", "HEAD", "--", *paths),
-            git("status", "--porcelain", "--untracked-files=all", "--", *paths)]
+                              check=True).stdout
+    untracked = git("ls-files", "--others", "--exclude-standard", "-z", "--", *paths)
+    return [git("ls-tree", "HEAD", *paths).hex(), git("diff", "HEAD", "--", *paths).hex(),
+            *(place / name for name in untracked.decode().split("\0") if name)]
 
 
 def perf(arch):
@@ -38,7 +46,7 @@ def perf(arch):
     out = steps.BUILD / "perf" / arch
     program, stamp = out / "perf", out / ".done"
     with steps.locked(out.parent / f".{arch}.lock"):
-        inputs = [*source_key(place, "tools", "scripts", "include", "arch"), *WITHOUT]
+        inputs = [*source_key(place, *PERF_PATHS), *WITHOUT]
         if steps.fresh(stamp, inputs) and program.exists():
             return program
         out.mkdir(parents=True, exist_ok=True)
@@ -59,8 +67,7 @@ def selftests(arch):
     out = steps.BUILD / "kselftest" / arch
     installed, stamp = out / "install", out / ".done"
     with steps.locked(out.parent / f".{arch}.lock"):
-        inputs = [*source_key(place, "tools/testing/selftests", "tools/include", "include",
-                              "arch"), *SELFTESTS]
+        inputs = [*source_key(place, *SELFTEST_PATHS), *SELFTESTS]
         if steps.fresh(stamp, inputs) and installed.is_dir():
             return installed
         shutil.rmtree(installed, ignore_errors=True)
