@@ -1,0 +1,2667 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * KUnit test for perf events that share hardware counters.
+ *
+ * The tests open real perf events on a modelled PMU. Its counters count by a
+ * clock that only a test advances, each configuration at a rate of its own, so
+ * that every count is known and compared for equality. The model is also strict
+ * about what a PMU driver may rely on: each call that breaks a rule fails the
+ * test which is running.
+ *
+ *	the test advances the clock
+ *	  |
+ *	  +-> struct model: the counters of the CPU count, the driver is called
+ *	  |					|
+ *	  |				   perf core, dup.c
+ *	  |					|
+ *	  +-> struct dup_event: what each	v
+ *	      event that is ACTIVE should  == perf_event_read_value()
+ *	      have counted
+ *
+ * An event counts in the steps of the clock at which it is scheduled in. The
+ * oracle takes nothing but that from the kernel, so it holds also for events
+ * that rotate.
+ */
+
+#include <kunit/test.h>
+#include <linux/cpu.h>
+#include <linux/cpumask.h>
+#include <linux/delay.h>
+#include <linux/kthread.h>
+#include <linux/moduleparam.h>
+#include <linux/percpu.h>
+#include <linux/perf_event.h>
+#include <linux/pid.h>
+#include <linux/prandom.h>
+#include <linux/random.h>
+#include <linux/smp.h>
+
+#include "internal.h"
+
+/* ===== The modelled PMU ===== */
+
+#define MODEL_COUNTERS		16
+#define MODEL_SLOTS		64
+#define MODEL_TEXTS		4
+
+/**
+ * struct model_type - a kind of PMU driver
+ * @desc:  name of the kind
+ * @width: bits in a counter; the model folds when one wraps, as drivers do in
+ *	   their interrupt handler
+ * @late:  counters are assigned when the PMU is enabled, and events then move
+ *	   between counters, as on x86; else add() programs the counter, as on arm
+ * @txn:   a group is added without looking, and checked when it is complete
+ * @nmi:   all events are read as from NMI, whenever one is added or deleted
+ */
+struct model_type {
+	const char	*desc;
+	int		width;
+	bool		late;
+	bool		txn;
+	bool		nmi;
+};
+
+static const struct model_type model_types[] = {
+	{ .desc = "immediate", .width = 32 },
+	{ .desc = "immediate, 16 bits, NMI", .width = 16, .nmi = true },
+	{ .desc = "late", .width = 48, .late = true },
+	{ .desc = "late, transactions", .width = 48, .late = true, .txn = true },
+	{ .desc = "late, transactions, NMI", .width = 32, .late = true, .txn = true, .nmi = true },
+};
+
+KUNIT_ARRAY_PARAM_DESC(model, model_types, desc);
+
+enum model_call {
+	CALL_ADD,
+	CALL_DEL,
+	CALL_READ,
+	CALL_START,
+	CALL_STOP,
+	NR_CALLS,
+};
+
+/* An event on the PMU, and its counter or -1. */
+struct model_slot {
+	struct perf_event	*event;
+	int			idx;
+	bool			stopped;
+	/* Added in the transaction that is open. */
+	bool			txn;
+};
+
+/* Belongs to the CPU, with interrupts off. */
+struct model_cpu {
+	struct model_slot	slots[MODEL_SLOTS];
+	u64			counters[MODEL_COUNTERS];
+	unsigned int		calls[NR_CALLS];
+	unsigned int		txn_flags;
+	unsigned int		shift;
+	u64			noise;
+	/* Where the last master that was added had a counter before. */
+	int			hint;
+	int			nr;
+	bool			disabled;
+	bool			added;
+};
+
+struct model {
+	struct pmu			pmu;
+	const struct model_type		*type;
+	struct model_cpu __percpu	*cpus;
+	int				nr_counters;
+
+	/* event_init(): a user's event comes first, its master second. */
+	bool				opening;
+	bool				refuse_masters;
+	bool				no_share;
+	u64				hw_config;
+	/* add(): how often to refuse. */
+	int				refuse_master_adds;
+	int				refuse_user_adds;
+
+	atomic_t			nr_users;
+	atomic_t			nr_masters;
+
+	/* Called in add() and del(), where an NMI may come. */
+	void				(*nmi)(struct model *m);
+
+	raw_spinlock_t			lock;
+	int				nr_broken;
+	char				broken[MODEL_TEXTS][120];
+};
+
+/* What perf_event::pmu_private of the model's events points to. */
+static char model_user, model_master;
+
+#define to_model(p)	container_of((p), struct model, pmu)
+
+/* A rule was broken. Any context but NMI. */
+static __printf(2, 3) void model_broken(struct model *m, const char *fmt, ...)
+{
+	va_list args;
+
+	guard(raw_spinlock_irqsave)(&m->lock);
+
+	if (m->nr_broken < MODEL_TEXTS) {
+		va_start(args, fmt);
+		vscnprintf(m->broken[m->nr_broken], sizeof(m->broken[0]), fmt, args);
+		va_end(args);
+	}
+	m->nr_broken++;
+}
+
+static const char *model_whose(struct perf_event *event)
+{
+	return event->pmu_private == &model_master ? "a master" : "an event";
+}
+
+static bool model_is_master(struct perf_event *event)
+{
+	return event->pmu_private == &model_master;
+}
+
+/*
+ * What a configuration counts at each step of the clock. Whatever may not be
+ * mixed up has a weight of its own.
+ */
+static u64 model_rate(const struct perf_event_attr *attr, u64 hw_config)
+{
+	return 3 + 7 * attr->config + 101 * attr->config1 + 211 * attr->config2 +
+	       401 * attr->config3 + 503 * attr->config4 + 601 * hw_config +
+	       11 * attr->exclude_user + 13 * attr->exclude_kernel +
+	       17 * attr->exclude_hv + 19 * attr->exclude_idle +
+	       23 * attr->exclude_host + 29 * attr->exclude_guest +
+	       31 * attr->precise_ip;
+}
+
+static u64 model_mask(struct model *m)
+{
+	return BIT_ULL(m->type->width) - 1;
+}
+
+/* A value that nobody expects, less than half of its range before the counter wraps. */
+static u64 model_noise(struct model *m, struct model_cpu *c)
+{
+	c->noise = c->noise * 6364136223846793005ULL + 1442695040888963407ULL;
+
+	return model_mask(m) - (c->noise >> 8) % (model_mask(m) / 2);
+}
+
+static struct model_slot *model_find(struct model_cpu *c, struct perf_event *event)
+{
+	for (int i = 0; i < c->nr; i++) {
+		if (c->slots[i].event == event)
+			return &c->slots[i];
+	}
+
+	return NULL;
+}
+
+/* As in any driver: safe against a read from NMI. */
+static void model_update(struct model *m, struct model_cpu *c, struct model_slot *slot)
+{
+	struct hw_perf_event *hwc = &slot->event->hw;
+	u64 prev, now;
+
+	prev = local64_read(&hwc->prev_count);
+	do {
+		now = c->counters[slot->idx];
+	} while (!local64_try_cmpxchg(&hwc->prev_count, &prev, now));
+
+	local64_add((now - prev) & model_mask(m), &slot->event->count);
+}
+
+static void model_program(struct model *m, struct model_cpu *c, struct model_slot *slot)
+{
+	u64 start = model_noise(m, c);
+
+	c->counters[slot->idx] = start;
+	local64_set(&slot->event->hw.prev_count, start);
+	slot->event->hw.idx = slot->idx;
+}
+
+static void model_tick(struct model *m, struct model_cpu *c, struct model_slot *slot, u64 ticks)
+{
+	u64 mask = model_mask(m), left = slot->event->hw.event_base * ticks;
+
+	while (left) {
+		u64 now = c->counters[slot->idx], step = min(left, mask - now + 1);
+
+		c->counters[slot->idx] = (now + step) & mask;
+		/* The interrupt of a counter that wraps: what is left fits in it again. */
+		if (step > mask - now) {
+			model_update(m, c, slot);
+			model_program(m, c, slot);
+		}
+		left -= step;
+	}
+}
+
+/* Let the clock of this CPU advance, with interrupts off. */
+static void model_advance(struct model *m, u64 ticks)
+{
+	struct model_cpu *c = this_cpu_ptr(m->cpus);
+
+	lockdep_assert_irqs_disabled();
+
+	if (c->disabled)
+		model_broken(m, "PMU left disabled");
+
+	for (int i = 0; i < c->nr; i++) {
+		struct model_slot *slot = &c->slots[i];
+
+		if (slot->idx < 0)
+			model_broken(m, "PMU enabled, %s has no counter",
+				     model_whose(slot->event));
+		else if (!slot->stopped)
+			model_tick(m, c, slot, ticks);
+	}
+}
+
+static struct model_cpu *model_enter(struct perf_event *event, enum model_call call)
+{
+	struct model *m = to_model(event->pmu);
+	struct model_cpu *c = this_cpu_ptr(m->cpus);
+	static const char *const name[NR_CALLS] = {
+		[CALL_ADD] = "add", [CALL_DEL] = "del", [CALL_READ] = "read",
+		[CALL_START] = "start", [CALL_STOP] = "stop",
+	};
+
+	c->calls[call]++;
+
+	if (!irqs_disabled())
+		model_broken(m, "%s with interrupts on", name[call]);
+	if ((call == CALL_ADD || call == CALL_DEL) && !c->disabled)
+		model_broken(m, "%s while the PMU is enabled", name[call]);
+	if (call == CALL_ADD && model_find(c, event))
+		model_broken(m, "add of %s that is on the PMU", model_whose(event));
+	if (call != CALL_ADD && !model_find(c, event))
+		model_broken(m, "%s of %s that is not on the PMU", name[call], model_whose(event));
+
+	/*
+	 * Deleted while it is handed over, and added if it has to go back: no
+	 * other call is for an event that counts through a master.
+	 */
+	if (event->dup && call != CALL_DEL && event->dup->first != event)
+		model_broken(m, "%s of an event that shares", name[call]);
+
+	return c;
+}
+
+static void model_nmi(struct model *m)
+{
+	if (m->type->nmi && m->nmi)
+		m->nmi(m);
+}
+
+static bool model_has_room(struct model *m, struct model_cpu *c)
+{
+	if (c->nr >= MODEL_SLOTS)
+		return false;
+
+	/* The check is for commit_txn() to make. */
+	if (c->txn_flags == PERF_PMU_TXN_ADD)
+		return true;
+
+	return c->nr < m->nr_counters;
+}
+
+static int model_free_counter(struct model *m, struct model_cpu *c)
+{
+	unsigned long used = 0;
+
+	for (int i = 0; i < c->nr; i++) {
+		if (c->slots[i].idx >= 0)
+			__set_bit(c->slots[i].idx, &used);
+	}
+
+	for (int i = 0; i < m->nr_counters; i++) {
+		int idx = (i + c->shift) % m->nr_counters;
+
+		if (!test_bit(idx, &used)) {
+			c->shift++;
+			return idx;
+		}
+	}
+
+	return -1;
+}
+
+static bool model_refuses(struct model *m, struct perf_event *event)
+{
+	int *refuse = model_is_master(event) ? &m->refuse_master_adds : &m->refuse_user_adds;
+
+	if (!*refuse)
+		return false;
+
+	(*refuse)--;
+	return true;
+}
+
+static int model_add(struct perf_event *event, int flags)
+{
+	struct model_cpu *c = model_enter(event, CALL_ADD);
+	struct model *m = to_model(event->pmu);
+	struct model_slot *slot;
+	int ret = -EAGAIN;
+
+	/* As x86 does, which makes no difference but for the driver's calls. */
+	perf_pmu_disable(event->pmu);
+	model_nmi(m);
+
+	if (model_refuses(m, event) || !model_has_room(m, c))
+		goto out;
+
+	slot = &c->slots[c->nr];
+	*slot = (struct model_slot) {
+		.event = event,
+		.idx = -1,
+		.stopped = !(flags & PERF_EF_START),
+		.txn = c->txn_flags == PERF_PMU_TXN_ADD,
+	};
+	if (model_is_master(event))
+		c->hint = event->hw.idx;
+	/* As x86 does: what counts is what it was after event_init(). */
+	event->hw.config ^= BIT_ULL(40);
+
+	if (m->type->late) {
+		c->added = true;
+	} else {
+		slot->idx = model_free_counter(m, c);
+		model_program(m, c, slot);
+	}
+	c->nr++;
+	ret = 0;
+out:
+	model_nmi(m);
+	perf_pmu_enable(event->pmu);
+
+	return ret;
+}
+
+static void model_del(struct perf_event *event, int flags)
+{
+	struct model_cpu *c = model_enter(event, CALL_DEL);
+	struct model *m = to_model(event->pmu);
+	struct model_slot *slot = model_find(c, event);
+
+	perf_pmu_disable(event->pmu);
+	model_nmi(m);
+
+	if (!slot)
+		goto out;
+
+	if (c->txn_flags == PERF_PMU_TXN_ADD && !slot->txn)
+		model_broken(m, "del of %s that the transaction did not add", model_whose(event));
+
+	if (slot->idx >= 0) {
+		model_update(m, c, slot);
+		/* The counter is somebody else's now. */
+		c->counters[slot->idx] = model_noise(m, c);
+	}
+
+	c->nr--;
+	memmove(slot, slot + 1, (char *)&c->slots[c->nr] - (char *)slot);
+out:
+	model_nmi(m);
+	perf_pmu_enable(event->pmu);
+}
+
+static void model_start(struct perf_event *event, int flags)
+{
+	struct model_cpu *c = model_enter(event, CALL_START);
+	struct model *m = to_model(event->pmu);
+	struct model_slot *slot = model_find(c, event);
+
+	if (!slot)
+		return;
+
+	if (!slot->stopped)
+		model_broken(m, "start of %s that is not stopped", model_whose(event));
+	if (slot->idx < 0)
+		model_broken(m, "start of %s without a counter", model_whose(event));
+	else if (flags & PERF_EF_RELOAD)
+		model_program(m, c, slot);
+
+	slot->stopped = false;
+}
+
+static void model_stop(struct perf_event *event, int flags)
+{
+	struct model_cpu *c = model_enter(event, CALL_STOP);
+	struct model *m = to_model(event->pmu);
+	struct model_slot *slot = model_find(c, event);
+
+	if (!slot)
+		return;
+
+	if (slot->idx < 0)
+		model_broken(m, "stop of %s without a counter", model_whose(event));
+	else if (flags & PERF_EF_UPDATE || !m->type->late)
+		model_update(m, c, slot);
+
+	slot->stopped = true;
+}
+
+static void model_read(struct perf_event *event)
+{
+	struct model_cpu *c = model_enter(event, CALL_READ);
+	struct model *m = to_model(event->pmu);
+	struct model_slot *slot = model_find(c, event);
+
+	if (!slot)
+		return;
+
+	if (slot->idx < 0) {
+		model_broken(m, "read of %s without a counter", model_whose(event));
+		return;
+	}
+
+	model_update(m, c, slot);
+}
+
+static void model_pmu_disable(struct pmu *pmu)
+{
+	struct model *m = to_model(pmu);
+	struct model_cpu *c = this_cpu_ptr(m->cpus);
+
+	if (c->disabled)
+		model_broken(m, "PMU disabled twice");
+	c->disabled = true;
+}
+
+/* Events get their counters, and those that have one may have to move. */
+static void model_assign(struct model *m, struct model_cpu *c)
+{
+	for (int i = 0; i < c->nr; i++) {
+		if (c->slots[i].idx >= 0)
+			model_update(m, c, &c->slots[i]);
+	}
+
+	c->shift++;
+	for (int i = 0; i < c->nr; i++) {
+		c->slots[i].idx = (i + c->shift) % m->nr_counters;
+		model_program(m, c, &c->slots[i]);
+	}
+}
+
+static void model_pmu_enable(struct pmu *pmu)
+{
+	struct model *m = to_model(pmu);
+	struct model_cpu *c = this_cpu_ptr(m->cpus);
+
+	if (!c->disabled)
+		model_broken(m, "PMU enabled twice");
+	if (c->txn_flags)
+		model_broken(m, "PMU enabled in a transaction");
+	if (c->nr > m->nr_counters)
+		model_broken(m, "%d events on %d counters", c->nr, m->nr_counters);
+
+	if (c->added)
+		model_assign(m, c);
+	c->added = false;
+	c->disabled = false;
+}
+
+static void model_start_txn(struct pmu *pmu, unsigned int txn_flags)
+{
+	struct model *m = to_model(pmu);
+	struct model_cpu *c = this_cpu_ptr(m->cpus);
+
+	if (c->txn_flags)
+		model_broken(m, "transaction in a transaction");
+
+	c->txn_flags = txn_flags;
+	if (txn_flags == PERF_PMU_TXN_ADD)
+		perf_pmu_disable(pmu);
+}
+
+static void model_end_txn(struct model *m, struct model_cpu *c)
+{
+	unsigned int flags = c->txn_flags;
+
+	if (!flags)
+		model_broken(m, "end of no transaction");
+
+	for (int i = 0; i < c->nr; i++)
+		c->slots[i].txn = false;
+
+	c->txn_flags = 0;
+	if (flags == PERF_PMU_TXN_ADD)
+		perf_pmu_enable(&m->pmu);
+}
+
+static int model_commit_txn(struct pmu *pmu)
+{
+	struct model *m = to_model(pmu);
+	struct model_cpu *c = this_cpu_ptr(m->cpus);
+
+	if (c->txn_flags == PERF_PMU_TXN_ADD && c->nr > m->nr_counters)
+		return -EAGAIN;
+
+	model_end_txn(m, c);
+	return 0;
+}
+
+static void model_cancel_txn(struct pmu *pmu)
+{
+	struct model *m = to_model(pmu);
+	struct model_cpu *c = this_cpu_ptr(m->cpus);
+
+	for (int i = 0; i < c->nr; i++) {
+		if (c->slots[i].txn)
+			model_broken(m, "cancel with %s still added",
+				     model_whose(c->slots[i].event));
+	}
+
+	model_end_txn(m, c);
+}
+
+static void model_destroy(struct perf_event *event)
+{
+	struct model *m = to_model(event->pmu);
+
+	might_sleep();
+	atomic_dec(model_is_master(event) ? &m->nr_masters : &m->nr_users);
+}
+
+static int model_event_init(struct perf_event *event)
+{
+	struct model *m = to_model(event->pmu);
+	bool user = m->opening;
+
+	if (event->attr.type != m->pmu.type)
+		return -ENOENT;
+
+	m->opening = false;
+	if (!user && m->refuse_masters)
+		return -EBUSY;
+
+	event->pmu_private = user ? &model_user : &model_master;
+	atomic_inc(user ? &m->nr_users : &m->nr_masters);
+	event->destroy = model_destroy;
+
+	event->hw.config = m->hw_config;
+	event->hw.event_base = model_rate(&event->attr, m->hw_config);
+	event->hw.idx = -1;
+	if (m->no_share)
+		event->hw.flags |= PERF_EVENT_FLAG_NO_SHARE;
+
+	return 0;
+}
+
+static int model_setup(struct model *m, const struct model_type *type)
+{
+	m->cpus = alloc_percpu(struct model_cpu);
+	if (!m->cpus)
+		return -ENOMEM;
+
+	m->type = type;
+	m->nr_counters = 4;
+	raw_spin_lock_init(&m->lock);
+
+	m->pmu.capabilities = PERF_PMU_CAP_SHARE;
+	m->pmu.task_ctx_nr = perf_hw_context;
+	m->pmu.event_init = model_event_init;
+	m->pmu.pmu_enable = model_pmu_enable;
+	m->pmu.pmu_disable = model_pmu_disable;
+	m->pmu.add = model_add;
+	m->pmu.del = model_del;
+	m->pmu.start = model_start;
+	m->pmu.stop = model_stop;
+	m->pmu.read = model_read;
+	if (type->txn) {
+		m->pmu.start_txn = model_start_txn;
+		m->pmu.commit_txn = model_commit_txn;
+		m->pmu.cancel_txn = model_cancel_txn;
+	}
+
+	return perf_pmu_register(&m->pmu, "dup_model", -1);
+}
+
+/* Counters in use on a CPU. */
+static int model_used(struct model *m, int cpu)
+{
+	return READ_ONCE(per_cpu_ptr(m->cpus, cpu)->nr);
+}
+
+static unsigned int model_calls(struct model *m, int cpu, enum model_call call)
+{
+	return READ_ONCE(per_cpu_ptr(m->cpus, cpu)->calls[call]);
+}
+
+/* ===== Events, and what they should have counted ===== */
+
+#define NR_OPENERS	4
+#define NR_EVENTS	128
+
+struct dup_event {
+	struct perf_event	*event;
+	/* What it counts in a step of the clock, and has counted so far. */
+	u64			rate;
+	u64			expected;
+	/* The last value that an NMI has read. */
+	u64			seen;
+	/* Steps of the clock for which it was scheduled in. */
+	u64			ran;
+};
+
+/* Keeps the task of a test running for as long as the test has something to do. */
+struct busy {
+	struct kthread_work	work;
+	bool			stop;
+};
+
+struct dup_test {
+	struct model		model;
+	struct kunit		*test;
+	struct dup_event	events[NR_EVENTS];
+	struct kthread_worker	*worker;
+	struct busy		busy;
+	/* Where the events are that are not asked to be elsewhere. */
+	int			cpu;
+	int			old_mode;
+	bool			unregistered;
+};
+
+/* Processes that open events. They are never woken up. */
+static struct task_struct *openers[NR_OPENERS];
+
+/* The first one that is open, or the next one. */
+static struct dup_event *next_event(struct dup_test *t, struct dup_event *ev)
+{
+	for (ev = ev ? ev + 1 : t->events; ev < t->events + NR_EVENTS; ev++) {
+		if (READ_ONCE(ev->event))
+			return ev;
+	}
+
+	return NULL;
+}
+
+/* Each may be read at any time; no value is ahead of the clock. */
+static void dup_test_nmi(struct model *m)
+{
+	struct dup_test *t = container_of(m, struct dup_test, model);
+
+	for (struct dup_event *ev = next_event(t, NULL); ev; ev = next_event(t, ev)) {
+		struct perf_event *event = READ_ONCE(ev->event);
+		u64 value;
+
+		/* Without sharing, it may come upon an event that add() or del() is busy with. */
+		if (!READ_ONCE(event->dup) || READ_ONCE(event->oncpu) != smp_processor_id())
+			continue;
+		if (perf_event_read_local(event, &value, NULL, NULL))
+			continue;
+
+		if (value > ev->expected)
+			model_broken(m, "NMI read %llu, counted %llu", value, ev->expected);
+		if (value < ev->seen)
+			model_broken(m, "NMI read %llu, then %llu", ev->seen, value);
+		ev->seen = value;
+	}
+}
+
+static bool dup_event_counts(struct dup_event *ev)
+{
+	struct perf_event *event = ev->event;
+
+	return event->state == PERF_EVENT_STATE_ACTIVE &&
+	       event->oncpu == smp_processor_id() &&
+	       event->hw.interrupts != MAX_INTERRUPTS;
+}
+
+/* On the CPU, with interrupts off. */
+static void dup_test_advance(struct dup_test *t, u64 ticks)
+{
+	for (struct dup_event *ev = next_event(t, NULL); ev; ev = next_event(t, ev)) {
+		if (!dup_event_counts(ev))
+			continue;
+		ev->expected += ev->rate * ticks;
+		ev->ran += ticks;
+	}
+
+	model_advance(&t->model, ticks);
+}
+
+struct advance {
+	struct dup_test		*t;
+	u64			ticks;
+	struct kthread_work	work;
+};
+
+static void advance_fn(void *info)
+{
+	struct advance *a = info;
+
+	dup_test_advance(a->t, a->ticks);
+}
+
+static void advance_on(struct kunit *test, int cpu, u64 ticks)
+{
+	struct advance a = { .t = test->priv, .ticks = ticks };
+
+	KUNIT_ASSERT_EQ(test, smp_call_function_single(cpu, advance_fn, &a, 1), 0);
+}
+
+/* Let the clock of the test's CPU advance. */
+static void advance(struct kunit *test, u64 ticks)
+{
+	struct dup_test *t = test->priv;
+
+	advance_on(test, t->cpu, ticks);
+}
+
+static void advance_work_fn(struct kthread_work *work)
+{
+	guard(irq)();
+	advance_fn(container_of(work, struct advance, work));
+}
+
+/* Let the clock advance while the test's task runs. */
+static void advance_in_task(struct kunit *test, u64 ticks)
+{
+	struct dup_test *t = test->priv;
+	struct advance a = { .t = t, .ticks = ticks };
+
+	kthread_init_work(&a.work, advance_work_fn);
+	kthread_queue_work(t->worker, &a.work);
+	kthread_flush_work(&a.work);
+}
+
+static struct task_struct *test_task(struct kunit *test)
+{
+	struct dup_test *t = test->priv;
+
+	if (!t->worker) {
+		struct kthread_worker *worker = kthread_run_worker_on_cpu(t->cpu, 0, "dup_test/%u");
+
+		KUNIT_ASSERT_FALSE(test, IS_ERR(worker));
+		t->worker = worker;
+	}
+
+	return t->worker->task;
+}
+
+/* Open an event for one of the openers; a failure ends the test. */
+static struct dup_event *open_event(struct kunit *test, int opener, struct perf_event_attr attr,
+				    int cpu, struct task_struct *task, struct dup_event *leader)
+{
+	struct dup_test *t = test->priv;
+	struct dup_event *ev = t->events;
+	struct perf_event *event;
+	struct pid *pid;
+
+	while (ev->event)
+		ev++;
+	KUNIT_ASSERT_LT(test, ev - t->events, NR_EVENTS);
+
+	attr.type = t->model.pmu.type;
+	attr.size = sizeof(attr);
+
+	pid = get_task_pid(openers[opener], PIDTYPE_TGID);
+	t->model.opening = true;
+	event = perf_event_create_kunit_counter(&attr, cpu, task, leader ? leader->event : NULL,
+						pid);
+	t->model.opening = false;
+	put_pid(pid);
+	KUNIT_ASSERT_FALSE_MSG(test, IS_ERR(event), "open: %ld", PTR_ERR(event));
+
+	*ev = (struct dup_event) {
+		.rate = model_rate(&attr, t->model.hw_config),
+	};
+	WRITE_ONCE(ev->event, event);
+
+	return ev;
+}
+
+#define ATTR(...)	((struct perf_event_attr){ __VA_ARGS__ })
+
+/* On the CPU of the test. */
+static struct dup_event *open_cpu(struct kunit *test, int opener, struct perf_event_attr attr)
+{
+	struct dup_test *t = test->priv;
+
+	return open_event(test, opener, attr, t->cpu, NULL, NULL);
+}
+
+/* On the target of its group. */
+static struct dup_event *open_sibling(struct kunit *test, int opener, struct dup_event *leader,
+				      struct perf_event_attr attr)
+{
+	struct perf_event *event = leader->event;
+
+	return open_event(test, opener, attr, event->cpu, event->hw.target, leader);
+}
+
+/* On the task of the test. */
+static struct dup_event *open_task(struct kunit *test, int opener, struct perf_event_attr attr)
+{
+	return open_event(test, opener, attr, -1, test_task(test), NULL);
+}
+
+static void close_event(struct dup_event *ev)
+{
+	struct perf_event *event = ev->event;
+
+	WRITE_ONCE(ev->event, NULL);
+	perf_event_release_kernel(event);
+}
+
+/* The count of one event is exactly what the model says. */
+static u64 __check_event(struct kunit *test, struct dup_event *ev, int line)
+{
+	struct dup_test *t = test->priv;
+	u64 count, enabled, running;
+
+	count = perf_event_read_value(ev->event, &enabled, &running);
+	KUNIT_EXPECT_EQ_MSG(test, count, ev->expected, "line %d: event %td, config %llu, state %d",
+			    line, ev - t->events, ev->event->attr.config, ev->event->state);
+	KUNIT_EXPECT_LE(test, running, enabled);
+
+	return enabled - running;
+}
+
+#define check_event(test, ev)	__check_event(test, ev, __LINE__)
+
+/* All of them are. */
+static void __check_events(struct kunit *test, int line)
+{
+	struct dup_test *t = test->priv;
+
+	for (struct dup_event *ev = next_event(t, NULL); ev; ev = next_event(t, ev))
+		__check_event(test, ev, line);
+}
+
+#define check_events(test)	__check_events(test, __LINE__)
+
+/* And they always had a counter. */
+static void __check_running(struct kunit *test, int line)
+{
+	struct dup_test *t = test->priv;
+
+	for (struct dup_event *ev = next_event(t, NULL); ev; ev = next_event(t, ev)) {
+		u64 lost = __check_event(test, ev, line);
+
+		KUNIT_EXPECT_EQ_MSG(test, lost, 0, "line %d: event %td was not running",
+				    line, ev - t->events);
+	}
+}
+
+#define check_running(test)	__check_running(test, __LINE__)
+
+/* Do they count through one counter? */
+static bool shares(struct dup_event *a, struct dup_event *b)
+{
+	return a->event->dup && a->event->dup == b->event->dup && a->event->dup->master;
+}
+
+/* Would they, if they were scheduled in? */
+static bool linked(struct dup_event *a, struct dup_event *b)
+{
+	return a->event->dup_link && a->event->dup_link == b->event->dup_link;
+}
+
+struct used {
+	struct model		*m;
+	int			nr;
+};
+
+static void used_fn(void *info)
+{
+	struct used *used = info;
+
+	used->nr = model_used(used->m, smp_processor_id());
+}
+
+/* Counters in use on a CPU, not while it is busy to schedule. */
+static int used_on(struct kunit *test, int cpu)
+{
+	struct dup_test *t = test->priv;
+	struct used used = { .m = &t->model };
+
+	KUNIT_ASSERT_EQ(test, smp_call_function_single(cpu, used_fn, &used, 1), 0);
+
+	return used.nr;
+}
+
+static int used(struct kunit *test)
+{
+	struct dup_test *t = test->priv;
+
+	return used_on(test, t->cpu);
+}
+
+static int masters(struct kunit *test)
+{
+	struct dup_test *t = test->priv;
+
+	return atomic_read(&t->model.nr_masters);
+}
+
+static unsigned int calls(struct kunit *test, enum model_call call)
+{
+	struct dup_test *t = test->priv;
+
+	return model_calls(&t->model, t->cpu, call);
+}
+
+static void set_counters(struct kunit *test, int nr)
+{
+	struct dup_test *t = test->priv;
+
+	t->model.nr_counters = nr;
+}
+
+/* A CPU other than the test's, or a skip. */
+static int other_cpu(struct kunit *test)
+{
+	struct dup_test *t = test->priv;
+	int cpu = cpumask_any_but(cpu_online_mask, t->cpu);
+
+	if (cpu >= nr_cpu_ids)
+		kunit_skip(test, "needs two CPUs");
+
+	return cpu;
+}
+
+static int dup_test_init(struct kunit *test)
+{
+	struct dup_test *t;
+	int ret;
+
+	t = kunit_kzalloc(test, sizeof(*t), GFP_KERNEL);
+	if (!t)
+		return -ENOMEM;
+
+	t->test = test;
+	t->cpu = cpumask_last(cpu_online_mask);
+	t->old_mode = sysctl_perf_event_dup;
+	sysctl_perf_event_dup = 1;
+
+	ret = model_setup(&t->model, test->param_value);
+	if (ret) {
+		free_percpu(t->model.cpus);
+		return ret;
+	}
+	t->model.nmi = dup_test_nmi;
+	test->priv = t;
+
+	return 0;
+}
+
+/* Whatever a test does, nothing may be left of its events, on the PMU or elsewhere. */
+static void dup_test_exit(struct kunit *test)
+{
+	struct dup_test *t = test->priv;
+	struct model *m;
+	int cpu;
+
+	if (!t)
+		return;
+	m = &t->model;
+
+	for (struct dup_event *ev = next_event(t, NULL); ev; ev = next_event(t, ev))
+		close_event(ev);
+	WRITE_ONCE(t->busy.stop, true);
+	if (t->worker)
+		kthread_destroy_worker(t->worker);
+
+	for_each_possible_cpu(cpu)
+		KUNIT_EXPECT_EQ(test, model_used(m, cpu), 0);
+	KUNIT_EXPECT_EQ(test, atomic_read(&m->nr_users), 0);
+	KUNIT_EXPECT_EQ(test, atomic_read(&m->nr_masters), 0);
+
+	if (!t->unregistered)
+		KUNIT_EXPECT_EQ(test, perf_pmu_unregister(&m->pmu), 0);
+
+	for (int i = 0; i < min(m->nr_broken, MODEL_TEXTS); i++)
+		KUNIT_FAIL(test, "driver: %s", m->broken[i]);
+	KUNIT_EXPECT_EQ(test, m->nr_broken, 0);
+
+	free_percpu(m->cpus);
+	sysctl_perf_event_dup = t->old_mode;
+}
+
+static int opener_fn(void *arg)
+{
+	return 0;
+}
+
+static void dup_suite_exit(struct kunit_suite *suite)
+{
+	for (int i = 0; i < NR_OPENERS; i++) {
+		if (!IS_ERR_OR_NULL(openers[i]))
+			kthread_stop(openers[i]);
+		openers[i] = NULL;
+	}
+}
+
+static int dup_suite_init(struct kunit_suite *suite)
+{
+	for (int i = 0; i < NR_OPENERS; i++) {
+		openers[i] = kthread_create(opener_fn, NULL, "dup_opener/%d", i);
+		if (IS_ERR(openers[i]))
+			return PTR_ERR(openers[i]);
+	}
+
+	return 0;
+}
+
+/* ===== Test cases: who shares with whom ===== */
+
+/* Equal events of two openers use one counter, and count the same from then on. */
+static void test_two_openers(struct kunit *test)
+{
+	struct dup_event *a, *b;
+
+	a = open_cpu(test, 0, ATTR(.config = 1));
+	advance(test, 3);
+	KUNIT_EXPECT_EQ(test, used(test), 1);
+	KUNIT_EXPECT_EQ(test, masters(test), 0);
+
+	b = open_cpu(test, 1, ATTR(.config = 1));
+	KUNIT_EXPECT_TRUE(test, shares(a, b));
+	KUNIT_EXPECT_EQ(test, used(test), 1);
+	KUNIT_EXPECT_EQ(test, masters(test), 1);
+
+	advance(test, 5);
+	check_running(test);
+	KUNIT_EXPECT_EQ(test, a->expected, 8 * a->rate);
+	KUNIT_EXPECT_EQ(test, b->expected, 5 * b->rate);
+}
+
+/* Many equal events of many openers, more than there are counters, always run. */
+static void test_many_events(struct kunit *test)
+{
+	struct dup_test *t = test->priv;
+	u64 config;
+
+	/* Nobody is asked who opened what. */
+	sysctl_perf_event_dup = 2;
+	for (int i = 0; i < 64; i++) {
+		open_cpu(test, i % NR_OPENERS, ATTR(.config = i % 4));
+		advance(test, 1);
+	}
+
+	KUNIT_EXPECT_EQ(test, used(test), 4);
+	KUNIT_EXPECT_EQ(test, masters(test), 4);
+	check_running(test);
+
+	for (config = 0; config < 4; config++) {
+		for (struct dup_event *ev = next_event(t, NULL); ev; ev = next_event(t, ev)) {
+			if (ev->event->attr.config == config)
+				close_event(ev);
+		}
+		advance(test, 1);
+		check_running(test);
+		KUNIT_EXPECT_EQ(test, used(test), 3 - config);
+	}
+}
+
+/* Whatever changes what is counted separates two events. */
+static void test_different_events(struct kunit *test)
+{
+	static const struct perf_event_attr attrs[] = {
+		{ .config = 1 },
+		{ .config = 2 },
+		{ .config = 1, .config1 = 1 },
+		{ .config = 1, .config2 = 1 },
+		{ .config = 1, .config3 = 1 },
+		{ .config = 1, .config4 = 1 },
+		{ .config = 1, .exclude_user = 1 },
+		{ .config = 1, .exclude_kernel = 1 },
+		{ .config = 1, .exclude_hv = 1 },
+		{ .config = 1, .exclude_idle = 1 },
+		{ .config = 1, .exclude_host = 1 },
+		{ .config = 1, .exclude_guest = 1 },
+		{ .config = 1, .precise_ip = 1 },
+	};
+	struct dup_test *t = test->priv;
+
+	set_counters(test, MODEL_COUNTERS);
+	for (int i = 0; i < ARRAY_SIZE(attrs); i++)
+		open_cpu(test, i % 2, attrs[i]);
+
+	/* What the driver makes of it counts as well. */
+	t->model.hw_config = 1;
+	open_cpu(test, 0, ATTR(.config = 1));
+
+	KUNIT_EXPECT_EQ(test, used(test), ARRAY_SIZE(attrs) + 1);
+	KUNIT_EXPECT_EQ(test, masters(test), 0);
+	advance(test, 7);
+	check_running(test);
+}
+
+/* The same with the second half of each pair: each finds its partner. */
+static void test_different_pairs(struct kunit *test)
+{
+	struct dup_event *a, *b, *c, *d, *e, *f;
+	struct dup_test *t = test->priv;
+
+	a = open_cpu(test, 0, ATTR(.config = 1));
+	b = open_cpu(test, 0, ATTR(.config = 1, .exclude_user = 1));
+	t->model.hw_config = 1;
+	c = open_cpu(test, 0, ATTR(.config = 1));
+	advance(test, 2);
+
+	d = open_cpu(test, 1, ATTR(.config = 1));
+	t->model.hw_config = 0;
+	e = open_cpu(test, 1, ATTR(.config = 1, .exclude_user = 1));
+	f = open_cpu(test, 1, ATTR(.config = 1));
+	advance(test, 2);
+
+	KUNIT_EXPECT_TRUE(test, shares(a, f));
+	KUNIT_EXPECT_TRUE(test, shares(b, e));
+	KUNIT_EXPECT_TRUE(test, shares(c, d));
+	KUNIT_EXPECT_EQ(test, used(test), 3);
+	check_running(test);
+}
+
+/* What does not change what is counted does not matter. */
+static void test_equal_events(struct kunit *test)
+{
+	static const struct perf_event_attr attrs[] = {
+		{ .config = 1, .pinned = 1 },
+		{ .config = 1, .inherit = 1 },
+		{ .config = 1, .read_format = PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_ID },
+		{ .config = 1, .sample_type = PERF_SAMPLE_IDENTIFIER | PERF_SAMPLE_TIME },
+		{ .config = 1, .disabled = 1 },
+		{ .config = 1, .disabled = 1, .enable_on_exec = 1 },
+		{ .config = 1, .comm = 1, .mmap = 1, .task = 1 },
+		{ .config = 1, .exclude_callchain_user = 1 },
+	};
+	struct dup_event *a, *b;
+
+	a = open_cpu(test, 0, ATTR(.config = 1));
+	for (int i = 0; i < ARRAY_SIZE(attrs); i++) {
+		b = open_cpu(test, 1, attrs[i]);
+		perf_event_enable(b->event);
+		advance(test, 3);
+		KUNIT_EXPECT_TRUE_MSG(test, shares(a, b), "attr %d", i);
+		KUNIT_EXPECT_EQ(test, used(test), 1);
+		check_events(test);
+		KUNIT_EXPECT_EQ(test, b->expected, 3 * b->rate);
+		close_event(b);
+	}
+
+	/* And it does not matter which of them is the first. */
+	close_event(a);
+	for (int i = 0; i < ARRAY_SIZE(attrs); i++) {
+		a = open_cpu(test, 0, attrs[i]);
+		perf_event_enable(a->event);
+		b = open_cpu(test, 1, ATTR(.config = 1));
+		advance(test, 3);
+		KUNIT_EXPECT_TRUE_MSG(test, shares(a, b), "attr %d", i);
+		KUNIT_EXPECT_EQ(test, used(test), 1);
+		check_events(test);
+		close_event(a);
+		close_event(b);
+	}
+}
+
+/* Sampling events, and those that the driver or the user wants alone, do not share. */
+static void test_never_shared(struct kunit *test)
+{
+	struct dup_test *t = test->priv;
+	struct dup_event *a, *b;
+
+	a = open_cpu(test, 0, ATTR(.config = 1));
+
+	b = open_cpu(test, 1, ATTR(.config = 1, .sample_period = 1ULL << 40));
+	KUNIT_EXPECT_FALSE(test, linked(a, b));
+	KUNIT_EXPECT_EQ(test, used(test), 2);
+	advance(test, 2);
+	check_running(test);
+	close_event(b);
+
+	t->model.no_share = true;
+	b = open_cpu(test, 1, ATTR(.config = 1));
+	t->model.no_share = false;
+	KUNIT_EXPECT_FALSE(test, linked(a, b));
+	KUNIT_EXPECT_EQ(test, used(test), 2);
+	advance(test, 2);
+	check_running(test);
+	close_event(b);
+
+	/* An exclusive group can only go on an empty PMU. */
+	close_event(a);
+	a = open_cpu(test, 0, ATTR(.config = 1, .exclusive = 1));
+	b = open_cpu(test, 1, ATTR(.config = 1, .disabled = 1));
+	KUNIT_EXPECT_FALSE(test, linked(a, b));
+	perf_event_enable(b->event);
+	advance(test, 2);
+	KUNIT_EXPECT_LE(test, used(test), 1);
+	check_events(test);
+	close_event(b);
+	close_event(a);
+
+	/* The PMU has to opt in. */
+	t->model.pmu.capabilities &= ~PERF_PMU_CAP_SHARE;
+	a = open_cpu(test, 0, ATTR(.config = 1));
+	b = open_cpu(test, 1, ATTR(.config = 1));
+	KUNIT_EXPECT_FALSE(test, linked(a, b));
+	KUNIT_EXPECT_EQ(test, used(test), 2);
+	advance(test, 2);
+	check_running(test);
+	KUNIT_EXPECT_EQ(test, masters(test), 0);
+}
+
+/* In-kernel users look at their hw_perf_event, and so have their own counter. */
+static void test_kernel_counter(struct kunit *test)
+{
+	struct dup_test *t = test->priv;
+	struct perf_event_attr attr = {
+		.type = t->model.pmu.type,
+		.size = sizeof(attr),
+		.config = 1,
+	};
+	u64 enabled, running;
+	struct dup_event *a;
+	struct perf_event *event;
+
+	a = open_cpu(test, 0, ATTR(.config = 1));
+	t->model.opening = true;
+	event = perf_event_create_kernel_counter(&attr, t->cpu, NULL, NULL, NULL);
+	KUNIT_ASSERT_FALSE(test, IS_ERR(event));
+
+	advance(test, 2);
+	KUNIT_EXPECT_NULL(test, event->dup_link);
+	KUNIT_EXPECT_EQ(test, used(test), 2);
+	KUNIT_EXPECT_EQ(test, perf_event_read_value(event, &enabled, &running), 2 * a->rate);
+	check_running(test);
+	perf_event_release_kernel(event);
+}
+
+/* A later sibling that the driver wants alone makes its leader leave. */
+static void test_sibling_excludes_leader(struct kunit *test)
+{
+	struct dup_test *t = test->priv;
+	struct dup_event *a, *b, *c;
+
+	a = open_cpu(test, 0, ATTR(.config = 1));
+	b = open_cpu(test, 1, ATTR(.config = 1));
+	advance(test, 2);
+	KUNIT_EXPECT_TRUE(test, shares(a, b));
+
+	t->model.no_share = true;
+	c = open_sibling(test, 0, a, ATTR(.config = 2));
+	t->model.no_share = false;
+	advance(test, 3);
+	KUNIT_EXPECT_FALSE(test, shares(a, b));
+	KUNIT_EXPECT_NULL(test, c->event->dup);
+	KUNIT_EXPECT_EQ(test, used(test), 3);
+	check_running(test);
+
+	/* For all members that are still to come, too. */
+	c = open_sibling(test, 0, a, ATTR(.config = 1));
+	advance(test, 3);
+	KUNIT_EXPECT_NULL(test, c->event->dup);
+	KUNIT_EXPECT_EQ(test, used(test), 4);
+	check_running(test);
+}
+
+/* The k-th event of one opener shares with the k-th of another one. */
+static void test_ordinals(struct kunit *test)
+{
+	struct dup_event *x[3], *y[3];
+
+	for (int i = 0; i < 3; i++) {
+		x[i] = open_cpu(test, 0, ATTR(.config = 1));
+		advance(test, 1);
+	}
+	KUNIT_EXPECT_EQ(test, used(test), 3);
+	KUNIT_EXPECT_EQ(test, masters(test), 0);
+
+	for (int i = 0; i < 3; i++) {
+		y[i] = open_cpu(test, 1, ATTR(.config = 1));
+		advance(test, 1);
+		KUNIT_EXPECT_TRUE(test, shares(x[i], y[i]));
+	}
+	KUNIT_EXPECT_EQ(test, used(test), 3);
+	KUNIT_EXPECT_EQ(test, masters(test), 3);
+	check_running(test);
+
+	/* The smallest one that is free is taken. */
+	close_event(x[1]);
+	close_event(x[0]);
+	x[0] = open_cpu(test, 0, ATTR(.config = 1));
+	KUNIT_EXPECT_TRUE(test, shares(x[0], y[0]));
+	x[1] = open_cpu(test, 0, ATTR(.config = 1));
+	KUNIT_EXPECT_TRUE(test, shares(x[1], y[1]));
+	advance(test, 1);
+	KUNIT_EXPECT_EQ(test, used(test), 3);
+	check_running(test);
+
+	/* Also when nobody else has it. */
+	close_event(x[1]);
+	close_event(y[1]);
+	KUNIT_EXPECT_EQ(test, used(test), 2);
+	x[1] = open_cpu(test, 2, ATTR(.config = 1));
+	KUNIT_EXPECT_TRUE(test, shares(x[1], y[0]));
+	close_event(x[1]);
+	x[1] = open_cpu(test, 0, ATTR(.config = 1));
+	KUNIT_EXPECT_FALSE(test, shares(x[1], y[2]));
+	KUNIT_EXPECT_EQ(test, x[1]->event->dup_link->ordinal, 1);
+	advance(test, 1);
+	check_running(test);
+}
+
+/* A process never sees more counters than the PMU has. */
+static void test_opener_counts_counters(struct kunit *test)
+{
+	int nr = 0;
+
+	set_counters(test, 3);
+	for (int i = 0; i < 3; i++)
+		open_cpu(test, 1, ATTR(.config = 1));
+	for (int i = 0; i < 4; i++) {
+		/* Pinned: one that does not fit is in error state for good. */
+		struct dup_event *ev = open_cpu(test, 0, ATTR(.config = 1, .pinned = 1));
+
+		advance(test, 1);
+		if (ev->event->state == PERF_EVENT_STATE_ACTIVE)
+			nr++;
+	}
+	KUNIT_EXPECT_EQ(test, nr, 3);
+	KUNIT_EXPECT_EQ(test, used(test), 3);
+	check_events(test);
+}
+
+/* Each target, that is each CPU and task, has ordinals of its own. */
+static void test_ordinal_per_target(struct kunit *test)
+{
+	int other = other_cpu(test);
+	struct dup_event *a, *b, *c;
+
+	a = open_cpu(test, 0, ATTR(.config = 1));
+	b = open_event(test, 0, ATTR(.config = 1), other, NULL, NULL);
+	c = open_task(test, 0, ATTR(.config = 1));
+
+	KUNIT_EXPECT_EQ(test, a->event->dup_link->ordinal, 0);
+	KUNIT_EXPECT_EQ(test, b->event->dup_link->ordinal, 0);
+	KUNIT_EXPECT_EQ(test, c->event->dup_link->ordinal, 0);
+
+	c = open_event(test, 1, ATTR(.config = 1), other, NULL, NULL);
+	advance(test, 2);
+	advance_on(test, other, 3);
+	KUNIT_EXPECT_TRUE(test, shares(b, c));
+	KUNIT_EXPECT_FALSE(test, shares(a, b));
+	KUNIT_EXPECT_EQ(test, used_on(test, other), 1);
+	check_events(test);
+}
+
+/* kernel.perf_event_dup: 0 shares nothing, 2 also the events of one opener. */
+static void test_sysctl(struct kunit *test)
+{
+	struct dup_event *a, *b, *c, *d;
+
+	sysctl_perf_event_dup = 0;
+	a = open_cpu(test, 0, ATTR(.config = 1));
+	b = open_cpu(test, 1, ATTR(.config = 1));
+	advance(test, 1);
+	KUNIT_EXPECT_FALSE(test, linked(a, b));
+	KUNIT_EXPECT_EQ(test, used(test), 2);
+
+	/* It applies to what is opened afterwards. */
+	sysctl_perf_event_dup = 1;
+	c = open_cpu(test, 2, ATTR(.config = 1));
+	d = open_cpu(test, 3, ATTR(.config = 1));
+	advance(test, 1);
+	KUNIT_EXPECT_TRUE(test, shares(c, d));
+	KUNIT_EXPECT_EQ(test, used(test), 3);
+	check_running(test);
+	close_event(a);
+	close_event(b);
+
+	sysctl_perf_event_dup = 2;
+	a = open_cpu(test, 2, ATTR(.config = 1));
+	b = open_cpu(test, 2, ATTR(.config = 1));
+	advance(test, 1);
+	KUNIT_EXPECT_TRUE(test, shares(a, b));
+	KUNIT_EXPECT_TRUE(test, shares(a, c));
+	KUNIT_EXPECT_EQ(test, used(test), 1);
+
+	sysctl_perf_event_dup = 0;
+	close_event(d);
+	advance(test, 1);
+	check_running(test);
+}
+
+/* ===== Test cases: counting ===== */
+
+/* One that joins a counter which runs is not given what others have counted. */
+static void test_join_running(struct kunit *test)
+{
+	struct dup_event *a, *b;
+
+	/* Pinned ones are not scheduled out for a flexible one. */
+	open_cpu(test, 0, ATTR(.config = 1, .pinned = 1));
+	a = open_cpu(test, 1, ATTR(.config = 1, .pinned = 1));
+	for (int i = 0; i < 3; i++) {
+		advance(test, 100);
+		b = open_cpu(test, 2, ATTR(.config = 1));
+		KUNIT_EXPECT_TRUE(test, shares(a, b));
+		check_running(test);
+		KUNIT_EXPECT_EQ(test, b->expected, 0);
+
+		advance(test, 10);
+		check_running(test);
+		advance(test, 10);
+		close_event(b);
+	}
+	check_running(test);
+	KUNIT_EXPECT_EQ(test, a->expected, 360 * a->rate);
+}
+
+/* One that leaves keeps what it has counted, in whatever order they go. */
+static void test_leave(struct kunit *test)
+{
+	for (int order = 0; order < 6; order++) {
+		int first = order % 3, second = (first + 1 + order / 3) % 3;
+		struct dup_event *ev[3];
+
+		for (int i = 0; i < 3; i++) {
+			ev[i] = open_cpu(test, i, ATTR(.config = 1));
+			advance(test, 10 + i);
+		}
+
+		perf_event_disable(ev[first]->event);
+		advance(test, 5);
+		check_events(test);
+		close_event(ev[first]);
+		advance(test, 6);
+		perf_event_disable(ev[second]->event);
+		advance(test, 7);
+		check_events(test);
+		KUNIT_EXPECT_EQ(test, used(test), 1);
+		close_event(ev[second]);
+		advance(test, 8);
+		check_events(test);
+		close_event(ev[3 - first - second]);
+		KUNIT_EXPECT_EQ(test, used(test), 0);
+		KUNIT_EXPECT_EQ(test, masters(test), 0);
+	}
+}
+
+/* The first event is handed over while it runs, and nothing of it is lost. */
+static void test_hand_over(struct kunit *test)
+{
+	static const struct perf_event_attr attrs[] = {
+		{ .config = 1 },
+		{ .config = 1, .pinned = 1 },
+	};
+
+	for (int i = 0; i < 4; i++) {
+		struct dup_event *a, *b;
+
+		a = open_cpu(test, 0, attrs[i & 1]);
+		/* Not read on the way. */
+		advance(test, 100);
+		b = open_cpu(test, 1, attrs[i >> 1]);
+		advance(test, 10);
+		KUNIT_EXPECT_TRUE(test, shares(a, b));
+		check_running(test);
+		KUNIT_EXPECT_EQ(test, a->expected, 110 * a->rate);
+		KUNIT_EXPECT_EQ(test, b->expected, 10 * b->rate);
+
+		close_event(a);
+		advance(test, 1);
+		check_running(test);
+		close_event(b);
+	}
+}
+
+/* The same for one that the only counter belongs to. */
+static void test_hand_over_one_counter(struct kunit *test)
+{
+	set_counters(test, 1);
+	test_hand_over(test);
+}
+
+/* The master is told where the event was, which is where x86 need not reprogram. */
+static void test_hand_over_hint(struct kunit *test)
+{
+	struct dup_test *t = test->priv;
+	struct dup_event *a;
+	int idx;
+
+	open_cpu(test, 2, ATTR(.config = 2));
+	a = open_cpu(test, 0, ATTR(.config = 1));
+	idx = a->event->hw.idx;
+	per_cpu_ptr(t->model.cpus, t->cpu)->hint = -1;
+	/* Nothing but the hand-over: events that are off cause no reschedule. */
+	open_cpu(test, 1, ATTR(.config = 1, .disabled = 1));
+	KUNIT_EXPECT_NOT_NULL(test, a->event->dup);
+	KUNIT_EXPECT_EQ(test, per_cpu_ptr(t->model.cpus, t->cpu)->hint, idx);
+	advance(test, 1);
+	check_events(test);
+}
+
+/* Events that are off, enabled in whatever order, share as others do. */
+static void test_hand_over_disabled(struct kunit *test)
+{
+	for (int i = 0; i < 3; i++) {
+		struct dup_event *a, *b, *c;
+
+		a = open_cpu(test, 0, ATTR(.config = 1, .disabled = 1));
+		b = open_cpu(test, 1, ATTR(.config = 1, .disabled = 1));
+		KUNIT_EXPECT_TRUE(test, linked(a, b));
+		KUNIT_EXPECT_EQ(test, used(test), 0);
+		advance(test, 1);
+
+		perf_event_enable((i ? a : b)->event);
+		advance(test, 2);
+		KUNIT_EXPECT_EQ(test, used(test), 1);
+		if (i == 2) {
+			perf_event_disable(a->event);
+			KUNIT_EXPECT_EQ(test, used(test), 0);
+			advance(test, 3);
+		}
+		perf_event_enable((i ? b : a)->event);
+		advance(test, 4);
+		c = open_cpu(test, 2, ATTR(.config = 1));
+		advance(test, 5);
+		KUNIT_EXPECT_EQ(test, used(test), 1);
+		KUNIT_EXPECT_TRUE(test, shares(a, b));
+		check_events(test);
+
+		close_event(a);
+		close_event(b);
+		close_event(c);
+	}
+}
+
+/* A master comes with the second event, and goes with the last one. */
+static void test_master_life(struct kunit *test)
+{
+	struct dup_event *a, *b, *c;
+
+	a = open_cpu(test, 0, ATTR(.config = 1));
+	KUNIT_EXPECT_EQ(test, masters(test), 0);
+	b = open_cpu(test, 1, ATTR(.config = 1));
+	KUNIT_EXPECT_EQ(test, masters(test), 1);
+	c = open_cpu(test, 2, ATTR(.config = 1));
+	KUNIT_EXPECT_EQ(test, masters(test), 1);
+
+	close_event(a);
+	close_event(c);
+	advance(test, 1);
+	KUNIT_EXPECT_EQ(test, masters(test), 1);
+	KUNIT_EXPECT_NOT_NULL(test, b->event->dup);
+	a = open_cpu(test, 0, ATTR(.config = 1));
+	advance(test, 1);
+	KUNIT_EXPECT_TRUE(test, shares(a, b));
+	KUNIT_EXPECT_EQ(test, masters(test), 1);
+	check_running(test);
+
+	close_event(b);
+	close_event(a);
+	KUNIT_EXPECT_EQ(test, masters(test), 0);
+	KUNIT_EXPECT_EQ(test, used(test), 0);
+}
+
+/* An event is disabled and enabled at will, others do not notice. */
+static void test_disable_enable(struct kunit *test)
+{
+	struct dup_event *a, *b, *c;
+
+	a = open_cpu(test, 0, ATTR(.config = 1));
+	b = open_cpu(test, 1, ATTR(.config = 1));
+	c = open_cpu(test, 2, ATTR(.config = 1));
+	for (int i = 0; i < 4; i++) {
+		unsigned int add = calls(test, CALL_ADD), del = calls(test, CALL_DEL);
+
+		advance(test, 10);
+		perf_event_disable(a->event);
+		/* The driver does not notice either. */
+		KUNIT_EXPECT_EQ(test, calls(test, CALL_ADD), add);
+		KUNIT_EXPECT_EQ(test, calls(test, CALL_DEL), del);
+		advance(test, 10);
+		check_events(test);
+
+		perf_event_disable(b->event);
+		KUNIT_EXPECT_EQ(test, calls(test, CALL_DEL), del);
+		advance(test, 10);
+		perf_event_disable(c->event);
+		KUNIT_EXPECT_EQ(test, calls(test, CALL_DEL), del + 1);
+		KUNIT_EXPECT_EQ(test, used(test), 0);
+		advance(test, 10);
+		check_events(test);
+
+		perf_event_enable(b->event);
+		KUNIT_EXPECT_EQ(test, calls(test, CALL_ADD), add + 1);
+		advance(test, 10);
+		perf_event_enable(a->event);
+		perf_event_enable(c->event);
+		KUNIT_EXPECT_EQ(test, used(test), 1);
+	}
+	advance(test, 1);
+	check_events(test);
+	KUNIT_EXPECT_EQ(test, calls(test, CALL_START), 0);
+	KUNIT_EXPECT_EQ(test, calls(test, CALL_STOP), 0);
+}
+
+/* A read of an event is one read of its counter, however many share it. */
+static void test_read_calls(struct kunit *test)
+{
+	struct dup_test *t = test->priv;
+	unsigned int nr = 0;
+
+	for (int i = 0; i < NR_OPENERS; i++)
+		open_cpu(test, i, ATTR(.config = 1));
+
+	/* Without those of the model's NMIs. */
+	advance(test, 1);
+	for (int i = 0; i < 3; i++) {
+		unsigned int read = calls(test, CALL_READ);
+
+		check_running(test);
+		for (struct dup_event *ev = next_event(t, NULL); ev; ev = next_event(t, ev))
+			nr++;
+		KUNIT_EXPECT_EQ(test, calls(test, CALL_READ) - read, nr);
+		advance(test, 1);
+		nr = 0;
+	}
+}
+
+/* The count of an event is reset, others keep theirs. */
+static void test_reset(struct kunit *test)
+{
+	struct dup_event *a, *b;
+
+	a = open_cpu(test, 0, ATTR(.config = 1));
+	b = open_cpu(test, 1, ATTR(.config = 1));
+	for (int i = 0; i < 3; i++) {
+		advance(test, 10);
+		/* Returns what it had counted. */
+		KUNIT_EXPECT_EQ(test, perf_event_pause(a->event, true), a->expected);
+		a->expected = 0;
+		a->seen = 0;
+		advance(test, 5);
+		check_events(test);
+		perf_event_enable(a->event);
+		advance(test, 3);
+		check_events(test);
+		KUNIT_EXPECT_EQ(test, a->expected, 3 * a->rate);
+	}
+	KUNIT_EXPECT_EQ(test, b->expected, 54 * b->rate);
+}
+
+/* A counter that wraps many times while it is shared. */
+static void test_wrap(struct kunit *test)
+{
+	struct dup_event *a, *b;
+
+	a = open_cpu(test, 0, ATTR(.config = 1));
+	for (int i = 0; i < 4; i++) {
+		/* 10 per step: each wraps a counter of 16 bits. */
+		advance(test, 6500);
+		b = open_cpu(test, 1, ATTR(.config = 1));
+		for (int j = 0; j < 8; j++)
+			advance(test, 6000 + j);
+		check_running(test);
+		advance(test, 70000);
+		close_event(i & 1 ? a : b);
+		if (i & 1)
+			a = b;
+	}
+	check_running(test);
+
+	if (((const struct model_type *)test->param_value)->width != 32)
+		return;
+
+	b = open_cpu(test, 2, ATTR(.config = 1));
+	for (int j = 0; j < 8; j++)
+		advance(test, 150000000ULL + j);
+	check_running(test);
+}
+
+/* ===== Test cases: groups, pinned events, rotation ===== */
+
+/* Equal groups of two openers share all their members, and fit together. */
+static void test_groups(struct kunit *test)
+{
+	struct dup_event *a[2], *b[2], *c[2];
+
+	set_counters(test, 3);
+	for (int i = 0; i < 2; i++) {
+		a[i] = open_cpu(test, i, ATTR(.config = 1));
+		advance(test, 1);
+		b[i] = open_sibling(test, i, a[i], ATTR(.config = 2));
+		advance(test, 1);
+		c[i] = open_sibling(test, i, a[i], ATTR(.config = 3));
+		advance(test, 1);
+	}
+	KUNIT_EXPECT_TRUE(test, shares(a[0], a[1]));
+	KUNIT_EXPECT_TRUE(test, shares(b[0], b[1]));
+	KUNIT_EXPECT_TRUE(test, shares(c[0], c[1]));
+	KUNIT_EXPECT_EQ(test, used(test), 3);
+	check_running(test);
+
+	/* The leader takes its siblings with it. */
+	perf_event_disable(a[0]->event);
+	advance(test, 4);
+	check_events(test);
+	perf_event_disable(a[1]->event);
+	KUNIT_EXPECT_EQ(test, used(test), 0);
+	perf_event_enable(a[0]->event);
+	advance(test, 4);
+	check_events(test);
+	perf_event_enable(a[1]->event);
+	KUNIT_EXPECT_EQ(test, used(test), 3);
+
+	/* And a leader that is closed leaves them on their own. */
+	perf_event_disable(b[1]->event);
+	advance(test, 4);
+	close_event(a[1]);
+	advance(test, 4);
+	check_events(test);
+	perf_event_enable(b[1]->event);
+	advance(test, 4);
+	KUNIT_EXPECT_TRUE(test, shares(b[0], b[1]));
+	KUNIT_EXPECT_EQ(test, used(test), 3);
+	check_events(test);
+}
+
+/* A member shares with events that are in no group, or elsewhere in one. */
+static void test_group_position(struct kunit *test)
+{
+	struct dup_event *a[2], *b[2], *c;
+
+	a[0] = open_cpu(test, 0, ATTR(.config = 1));
+	b[0] = open_sibling(test, 0, a[0], ATTR(.config = 2));
+	b[1] = open_cpu(test, 1, ATTR(.config = 2));
+	a[1] = open_sibling(test, 1, b[1], ATTR(.config = 1));
+	c = open_cpu(test, 2, ATTR(.config = 1));
+	advance(test, 3);
+
+	KUNIT_EXPECT_TRUE(test, shares(a[0], a[1]));
+	KUNIT_EXPECT_TRUE(test, shares(a[0], c));
+	KUNIT_EXPECT_TRUE(test, shares(b[0], b[1]));
+	KUNIT_EXPECT_EQ(test, used(test), 2);
+	check_running(test);
+}
+
+/* Members of one group that are equal still have a counter each. */
+static void test_group_equal_members(struct kunit *test)
+{
+	struct dup_event *a[2], *b[2];
+
+	for (int i = 0; i < 2; i++) {
+		a[i] = open_cpu(test, i, ATTR(.config = 1));
+		b[i] = open_sibling(test, i, a[i], ATTR(.config = 1));
+		advance(test, 3);
+		KUNIT_EXPECT_EQ(test, used(test), 2);
+	}
+	KUNIT_EXPECT_TRUE(test, shares(a[0], a[1]));
+	KUNIT_EXPECT_TRUE(test, shares(b[0], b[1]));
+	check_running(test);
+
+	/* With the sysctl at 2 they are a group that counts with one. */
+	sysctl_perf_event_dup = 2;
+	a[0] = open_cpu(test, 2, ATTR(.config = 2));
+	b[0] = open_sibling(test, 2, a[0], ATTR(.config = 2));
+	advance(test, 3);
+	KUNIT_EXPECT_TRUE(test, shares(a[0], b[0]));
+	KUNIT_EXPECT_EQ(test, used(test), 3);
+	perf_event_disable(a[0]->event);
+	KUNIT_EXPECT_EQ(test, used(test), 2);
+	advance(test, 3);
+	perf_event_enable(a[0]->event);
+	advance(test, 3);
+	check_events(test);
+}
+
+/* A group that does not fit leaves those alone that share with its members. */
+static void test_group_does_not_fit(struct kunit *test)
+{
+	struct dup_event *a, *b, *leader;
+	struct dup_test *t = test->priv;
+
+	set_counters(test, 2);
+	a = open_cpu(test, 0, ATTR(.config = 1, .pinned = 1));
+	b = open_cpu(test, 1, ATTR(.config = 1, .pinned = 1));
+	leader = open_cpu(test, 2, ATTR(.config = 1, .disabled = 1));
+	open_sibling(test, 2, leader, ATTR(.config = 3));
+	open_sibling(test, 2, leader, ATTR(.config = 4));
+	perf_event_enable(leader->event);
+
+	for (int i = 0; i < 10; i++) {
+		advance(test, 1);
+		usleep_range(1000, 2000);
+	}
+	KUNIT_EXPECT_EQ(test, leader->ran, 0);
+	KUNIT_EXPECT_EQ(test, used(test), 1);
+	KUNIT_EXPECT_EQ(test, check_event(test, a), 0);
+	KUNIT_EXPECT_EQ(test, check_event(test, b), 0);
+	check_events(test);
+
+	/* The same when they can be moved. */
+	open_cpu(test, 3, ATTR(.config = 1));
+	open_cpu(test, 3, ATTR(.config = 2));
+	for (int i = 0; i < 20; i++) {
+		advance(test, 1);
+		usleep_range(1000, 2000);
+	}
+	KUNIT_EXPECT_EQ(test, leader->ran, 0);
+	check_events(test);
+
+	/* One member less: now it fits at times. */
+	close_event(a);
+	close_event(b);
+	for (struct dup_event *ev = next_event(t, NULL); ev; ev = next_event(t, ev)) {
+		if (ev->event->attr.config == 3)
+			close_event(ev);
+	}
+	for (int i = 0; i < 20; i++) {
+		advance(test, 1);
+		usleep_range(1000, 2000);
+	}
+	KUNIT_EXPECT_GT(test, leader->ran, 0);
+	check_events(test);
+}
+
+/* Pinned events hold the counter; flexible ones come and go, with and without room. */
+static void test_pinned_and_flexible(struct kunit *test)
+{
+	struct dup_event *pinned, *flexible, *a;
+
+	set_counters(test, 1);
+	for (int i = 0; i < 4; i++) {
+		/* Which of them is first makes no difference. */
+		if (i & 1) {
+			flexible = open_cpu(test, 0, ATTR(.config = 1));
+			advance(test, 3);
+			pinned = open_cpu(test, 1, ATTR(.config = 1, .pinned = 1));
+		} else {
+			pinned = open_cpu(test, 1, ATTR(.config = 1, .pinned = 1));
+			advance(test, 3);
+			flexible = open_cpu(test, 0, ATTR(.config = 1));
+		}
+		advance(test, 3);
+		KUNIT_EXPECT_TRUE(test, shares(pinned, flexible));
+		KUNIT_EXPECT_EQ(test, used(test), 1);
+		KUNIT_EXPECT_EQ(test, pinned->event->state, PERF_EVENT_STATE_ACTIVE);
+		check_running(test);
+
+		/* One that does not fit makes the flexible one rotate. */
+		a = open_cpu(test, 2, ATTR(.config = 2));
+		for (int j = 0; j < 10; j++) {
+			advance(test, 1);
+			usleep_range(1000, 2000);
+		}
+		KUNIT_EXPECT_EQ(test, a->ran, 0);
+		KUNIT_EXPECT_EQ(test, pinned->event->state, PERF_EVENT_STATE_ACTIVE);
+		KUNIT_EXPECT_EQ(test, check_event(test, pinned), 0);
+		check_events(test);
+		close_event(a);
+
+		if (i & 2) {
+			close_event(pinned);
+			advance(test, 3);
+			check_events(test);
+			close_event(flexible);
+		} else {
+			close_event(flexible);
+			advance(test, 3);
+			check_running(test);
+			close_event(pinned);
+		}
+		KUNIT_EXPECT_EQ(test, used(test), 0);
+	}
+}
+
+/* More different events than counters: all have their turns, all counts are exact. */
+static void test_rotation(struct kunit *test)
+{
+	struct dup_test *t = test->priv;
+
+	set_counters(test, 2);
+	for (int i = 0; i < 2; i++) {
+		for (u64 config = 1; config <= 5; config++)
+			open_cpu(test, i, ATTR(.config = config));
+	}
+
+	for (int i = 0; i < 300; i++) {
+		advance(test, 1 + i % 7);
+		usleep_range(500, 1000);
+		if (i % 50 == 49)
+			check_events(test);
+	}
+	check_events(test);
+	for (struct dup_event *ev = next_event(t, NULL); ev; ev = next_event(t, ev))
+		KUNIT_EXPECT_GT_MSG(test, ev->ran, 0, "event %td", ev - t->events);
+}
+
+/* ===== Test cases: what can fail ===== */
+
+/* Without a master an event has its own counter, as it had before. */
+static void test_master_refused(struct kunit *test)
+{
+	struct dup_test *t = test->priv;
+	struct dup_event *a, *b, *c;
+
+	t->model.refuse_masters = true;
+	a = open_cpu(test, 0, ATTR(.config = 1));
+	advance(test, 1);
+	b = open_cpu(test, 1, ATTR(.config = 1));
+	advance(test, 1);
+	KUNIT_EXPECT_FALSE(test, shares(a, b));
+	KUNIT_EXPECT_EQ(test, used(test), 2);
+	check_running(test);
+
+	/* The next one gets it. */
+	t->model.refuse_masters = false;
+	c = open_cpu(test, 2, ATTR(.config = 1));
+	advance(test, 1);
+	KUNIT_EXPECT_EQ(test, used(test), 2);
+	KUNIT_EXPECT_TRUE(test, shares(c, a) || shares(c, b));
+	check_running(test);
+}
+
+/*
+ * The driver can refuse the master when the first event is handed over, and
+ * the event as well when it comes back. Nothing is lost then but time, and
+ * all run again once the driver is content.
+ */
+static void test_hand_over_refused(struct kunit *test)
+{
+	struct dup_test *t = test->priv;
+
+	for (int refuse = 0; refuse < 16; refuse++) {
+		struct dup_event *a, *b, *c;
+
+		a = open_cpu(test, 0, ATTR(.config = 1, .pinned = refuse >> 3));
+		c = open_cpu(test, 2, ATTR(.config = 2));
+		advance(test, 100);
+
+		t->model.refuse_master_adds = 1 + (refuse & 3);
+		t->model.refuse_user_adds = (refuse >> 2) & 1;
+		b = open_cpu(test, 1, ATTR(.config = 1));
+		advance(test, 10);
+		check_events(test);
+		t->model.refuse_master_adds = 0;
+		t->model.refuse_user_adds = 0;
+
+		/* A pinned one may be in error state, which its user has to leave. */
+		perf_event_disable(a->event);
+		perf_event_enable(a->event);
+		perf_event_disable(c->event);
+		perf_event_enable(c->event);
+		perf_event_disable(b->event);
+		perf_event_enable(b->event);
+		advance(test, 10);
+		KUNIT_EXPECT_EQ_MSG(test, a->event->state, PERF_EVENT_STATE_ACTIVE, "%d", refuse);
+		KUNIT_EXPECT_EQ_MSG(test, b->event->state, PERF_EVENT_STATE_ACTIVE, "%d", refuse);
+		KUNIT_EXPECT_EQ_MSG(test, c->event->state, PERF_EVENT_STATE_ACTIVE, "%d", refuse);
+		check_events(test);
+
+		close_event(a);
+		close_event(b);
+		close_event(c);
+	}
+}
+
+/* The same to the leader of a group, and to a sibling. */
+static void test_group_hand_over_refused(struct kunit *test)
+{
+	struct dup_test *t = test->priv;
+
+	for (int refuse = 0; refuse < 8; refuse++) {
+		struct dup_event *a, *b, *c;
+
+		a = open_cpu(test, 0, ATTR(.config = 1));
+		b = open_sibling(test, 0, a, ATTR(.config = 2));
+		advance(test, 100);
+
+		t->model.refuse_master_adds = 1 + (refuse & 1);
+		t->model.refuse_user_adds = (refuse >> 1) & 1;
+		c = open_cpu(test, 1, ATTR(.config = refuse & 4 ? 1 : 2));
+		advance(test, 10);
+		check_events(test);
+		KUNIT_EXPECT_EQ(test, a->expected, b->expected / b->rate * a->rate);
+		t->model.refuse_master_adds = 0;
+		t->model.refuse_user_adds = 0;
+
+		perf_event_disable(a->event);
+		perf_event_enable(a->event);
+		perf_event_disable(c->event);
+		perf_event_enable(c->event);
+		advance(test, 10);
+		KUNIT_EXPECT_EQ(test, a->event->state, PERF_EVENT_STATE_ACTIVE);
+		KUNIT_EXPECT_EQ(test, b->event->state, PERF_EVENT_STATE_ACTIVE);
+		KUNIT_EXPECT_EQ(test, c->event->state, PERF_EVENT_STATE_ACTIVE);
+		check_events(test);
+
+		close_event(a);
+		close_event(b);
+		close_event(c);
+	}
+}
+
+/* ===== Test cases: throttling ===== */
+
+struct throttle {
+	struct dup_test		*t;
+	struct dup_event	*leader;
+	bool			throttled;
+};
+
+/* The PMU interrupts for a sampling event until that is throttled. */
+static void throttle_fn(void *info)
+{
+	struct throttle *th = info;
+	struct perf_event *event = th->leader->event;
+	struct perf_sample_data data;
+	struct pt_regs regs = {};
+
+	if (event->state != PERF_EVENT_STATE_ACTIVE || event->oncpu != smp_processor_id())
+		return;
+
+	dup_test_advance(th->t, 3);
+	for (int i = 0; i < 1000000 && event->hw.interrupts != MAX_INTERRUPTS; i++) {
+		perf_sample_data_init(&data, 0, 0);
+		perf_event_overflow(event, &data, &regs);
+	}
+	th->throttled = event->hw.interrupts == MAX_INTERRUPTS;
+	/* What its siblings miss. */
+	dup_test_advance(th->t, 50);
+}
+
+/* The tick lets it go on. */
+static int await_unthrottle(void *info)
+{
+	struct dup_event *leader = info;
+	unsigned long end = jiffies + 5 * HZ;
+
+	while (READ_ONCE(leader->event->hw.interrupts) == MAX_INTERRUPTS) {
+		if (time_after(jiffies, end))
+			return -ETIMEDOUT;
+		cpu_relax();
+	}
+
+	return 0;
+}
+
+/* False for an event that is not scheduled in. */
+static bool try_throttle(struct kunit *test, struct dup_event *leader)
+{
+	struct throttle th = { .t = test->priv, .leader = leader };
+	struct dup_test *t = test->priv;
+
+	KUNIT_ASSERT_EQ(test, smp_call_function_single(t->cpu, throttle_fn, &th, 1), 0);
+
+	return th.throttled;
+}
+
+static void throttle(struct kunit *test, struct dup_event *leader)
+{
+	KUNIT_ASSERT_TRUE(test, try_throttle(test, leader));
+}
+
+static void unthrottle(struct kunit *test, struct dup_event *leader)
+{
+	struct dup_test *t = test->priv;
+
+	KUNIT_ASSERT_EQ(test, smp_call_on_cpu(t->cpu, await_unthrottle, leader, false), 0);
+}
+
+/*
+ * When a sampling event is throttled, so are its siblings: but not the counter
+ * of a sibling that others count with.
+ */
+static void test_throttle(struct kunit *test)
+{
+	struct dup_event *leader, *a, *b, *c;
+	unsigned int start, stop;
+
+	leader = open_cpu(test, 0, ATTR(.config = 5, .sample_period = 1ULL << 40));
+	a = open_sibling(test, 0, leader, ATTR(.config = 1));
+	b = open_cpu(test, 1, ATTR(.config = 1));
+	/* Not handed over. */
+	c = open_sibling(test, 0, leader, ATTR(.config = 2));
+	KUNIT_EXPECT_TRUE(test, shares(a, b));
+	KUNIT_EXPECT_EQ(test, used(test), 3);
+	advance(test, 10);
+
+	for (int i = 0; i < 3; i++) {
+		u64 ran[] = { a->ran, b->ran, c->ran };
+
+		start = calls(test, CALL_START);
+		stop = calls(test, CALL_STOP);
+		throttle(test, leader);
+		unthrottle(test, leader);
+		advance(test, 10);
+		check_running(test);
+		KUNIT_EXPECT_EQ(test, a->ran - ran[0], 13);
+		KUNIT_EXPECT_EQ(test, b->ran - ran[1], 63);
+		KUNIT_EXPECT_EQ(test, c->ran - ran[2], 13);
+		/* The leader and what it does not share. */
+		KUNIT_EXPECT_EQ(test, calls(test, CALL_STOP) - stop, 2);
+		KUNIT_EXPECT_EQ(test, calls(test, CALL_START) - start, 2);
+	}
+}
+
+/* The last one that shares with a throttled sibling leaves, and comes back. */
+static void test_throttle_and_leave(struct kunit *test)
+{
+	struct dup_event *leader, *a, *b;
+
+	leader = open_cpu(test, 0, ATTR(.config = 5, .sample_period = 1ULL << 40));
+	a = open_sibling(test, 0, leader, ATTR(.config = 1));
+	b = open_cpu(test, 1, ATTR(.config = 1));
+	advance(test, 10);
+
+	throttle(test, leader);
+	perf_event_disable(b->event);
+	advance(test, 10);
+	unthrottle(test, leader);
+	advance(test, 10);
+	check_events(test);
+
+	throttle(test, leader);
+	perf_event_enable(b->event);
+	advance(test, 10);
+	unthrottle(test, leader);
+	advance(test, 10);
+	check_events(test);
+
+	/* The sibling itself goes. */
+	throttle(test, leader);
+	close_event(a);
+	advance(test, 10);
+	unthrottle(test, leader);
+	advance(test, 10);
+	check_events(test);
+
+	/* Or the whole group. */
+	a = open_sibling(test, 0, leader, ATTR(.config = 1));
+	throttle(test, leader);
+	perf_event_disable(leader->event);
+	advance(test, 10);
+	check_events(test);
+	perf_event_enable(leader->event);
+	advance(test, 10);
+	check_events(test);
+	KUNIT_EXPECT_EQ(test, a->event->state, PERF_EVENT_STATE_ACTIVE);
+}
+
+/* A sibling that is handed over while it is throttled stays so. */
+static void test_throttle_and_hand_over(struct kunit *test)
+{
+	struct dup_event *leader, *a, *b;
+
+	for (int i = 0; i < 8; i++) {
+		leader = open_cpu(test, 0, ATTR(.config = 5, .sample_period = 1ULL << 40));
+		a = open_sibling(test, 0, leader, ATTR(.config = 1));
+		advance(test, 10);
+		throttle(test, leader);
+		/* If it is off there is no reschedule, which would unthrottle. */
+		b = open_cpu(test, 1, ATTR(.config = 1, .disabled = i & 1));
+		KUNIT_EXPECT_TRUE(test, shares(a, b));
+		advance(test, 10);
+		check_running(test);
+		unthrottle(test, leader);
+		perf_event_enable(b->event);
+		advance(test, 10);
+		check_running(test);
+		close_event(a);
+		advance(test, 10);
+		check_running(test);
+		close_event(b);
+		close_event(leader);
+	}
+}
+
+/* The same when the driver refuses the hand-over. */
+static void test_throttle_and_refuse(struct kunit *test)
+{
+	struct dup_test *t = test->priv;
+
+	for (int i = 0; i < 8; i++) {
+		struct dup_event *leader, *a, *b;
+
+		leader = open_cpu(test, 0, ATTR(.config = 5, .sample_period = 1ULL << 40));
+		a = open_sibling(test, 0, leader, ATTR(.config = 1));
+		advance(test, 10);
+
+		t->model.refuse_master_adds = 1;
+		t->model.refuse_user_adds = i & 1;
+		throttle(test, leader);
+		b = open_cpu(test, 1, ATTR(.config = 1, .disabled = 1));
+		KUNIT_EXPECT_TRUE(test, linked(a, b));
+		advance(test, 10);
+		check_events(test);
+		t->model.refuse_master_adds = 0;
+		t->model.refuse_user_adds = 0;
+
+		perf_event_enable(b->event);
+		unthrottle(test, leader);
+		perf_event_disable(leader->event);
+		perf_event_enable(leader->event);
+		advance(test, 10);
+		KUNIT_EXPECT_EQ(test, a->event->state, PERF_EVENT_STATE_ACTIVE);
+		KUNIT_EXPECT_EQ(test, b->event->state, PERF_EVENT_STATE_ACTIVE);
+		check_events(test);
+
+		close_event(a);
+		close_event(b);
+		close_event(leader);
+	}
+}
+
+/* ===== Test cases: tasks, CPUs, the end of a PMU ===== */
+
+/* Has the test's task been scheduled out, with its events? */
+static void await_sleep(struct kunit *test, struct dup_event *ev)
+{
+	for (int i = 0; i < 1000 && READ_ONCE(ev->event->oncpu) != -1; i++)
+		usleep_range(100, 200);
+
+	KUNIT_ASSERT_EQ(test, READ_ONCE(ev->event->oncpu), -1);
+}
+
+/* Two sessions on one task share, wherever the task is when they come and go. */
+static void test_two_on_task(struct kunit *test)
+{
+	struct dup_event *a, *b;
+
+	for (int i = 0; i < 4; i++) {
+		a = open_task(test, 0, ATTR(.config = 1));
+		advance_in_task(test, 10);
+		await_sleep(test, a);
+		/* Time in which the task does not run. */
+		advance(test, 100);
+		KUNIT_EXPECT_EQ(test, a->ran, 10);
+
+		b = open_task(test, 1, ATTR(.config = 1));
+		KUNIT_EXPECT_TRUE(test, linked(a, b));
+		advance_in_task(test, 10);
+		KUNIT_EXPECT_TRUE(test, shares(a, b));
+		await_sleep(test, b);
+		advance(test, 100);
+		advance_in_task(test, 10);
+		check_running(test);
+		KUNIT_EXPECT_EQ(test, a->ran, 30);
+		KUNIT_EXPECT_EQ(test, b->ran, 20);
+
+		if (i & 1)
+			perf_event_disable(a->event);
+		advance_in_task(test, 10);
+		await_sleep(test, b);
+		KUNIT_EXPECT_EQ(test, used(test), 0);
+		check_events(test);
+		close_event(a);
+		advance_in_task(test, 10);
+		check_running(test);
+		close_event(b);
+		KUNIT_EXPECT_EQ(test, masters(test), 0);
+	}
+}
+
+static void busy_work_fn(struct kthread_work *work)
+{
+	struct busy *busy = container_of(work, struct busy, work);
+
+	while (!READ_ONCE(busy->stop))
+		cond_resched();
+}
+
+/* The same while the task runs. */
+static void test_task_running(struct kunit *test)
+{
+	struct dup_test *t = test->priv;
+	struct dup_event *a, *b, *c;
+
+	a = open_task(test, 0, ATTR(.config = 1));
+	kthread_init_work(&t->busy.work, busy_work_fn);
+	kthread_queue_work(t->worker, &t->busy.work);
+
+	for (int i = 0; i < 20; i++) {
+		advance(test, 10);
+		b = open_task(test, 1, ATTR(.config = 1));
+		advance(test, 10);
+		c = open_task(test, 2, ATTR(.config = 1, .pinned = 1));
+		advance(test, 10);
+		KUNIT_EXPECT_TRUE(test, linked(a, b));
+		KUNIT_EXPECT_TRUE(test, linked(a, c));
+		check_running(test);
+		close_event(a);
+		advance(test, 10);
+		check_running(test);
+		close_event(c);
+		advance(test, 10);
+		check_running(test);
+		close_event(b);
+		a = open_task(test, 0, ATTR(.config = 1));
+	}
+
+	WRITE_ONCE(t->busy.stop, true);
+	kthread_flush_work(&t->busy.work);
+	check_running(test);
+}
+
+/* The target task ends; its events keep their counts and can be closed later. */
+static void test_task_exit(struct kunit *test)
+{
+	struct dup_test *t = test->priv;
+	struct dup_event *a, *b;
+
+	a = open_task(test, 0, ATTR(.config = 1));
+	b = open_task(test, 1, ATTR(.config = 1));
+	advance_in_task(test, 10);
+	kthread_destroy_worker(t->worker);
+	t->worker = NULL;
+
+	check_events(test);
+	KUNIT_EXPECT_EQ(test, a->ran, 10);
+	KUNIT_EXPECT_EQ(test, used(test), 0);
+	close_event(a);
+	check_events(test);
+	close_event(b);
+	KUNIT_EXPECT_EQ(test, masters(test), 0);
+}
+
+/* A task that moves between CPUs takes its shared counters with it. */
+static void test_task_migrates(struct kunit *test)
+{
+	struct dup_test *t = test->priv;
+	int other = other_cpu(test);
+	struct dup_event *a, *b;
+
+	a = open_task(test, 0, ATTR(.config = 1));
+	b = open_task(test, 1, ATTR(.config = 1));
+	for (int i = 0; i < 10; i++) {
+		int cpu = i & 1 ? other : t->cpu;
+
+		KUNIT_ASSERT_EQ(test, set_cpus_allowed_ptr(t->worker->task, cpumask_of(cpu)), 0);
+		advance_in_task(test, 10 + i);
+		advance_on(test, cpu, 3);
+		KUNIT_EXPECT_TRUE(test, shares(a, b));
+		check_running(test);
+	}
+	await_sleep(test, a);
+	KUNIT_EXPECT_EQ(test, used(test), 0);
+	KUNIT_EXPECT_EQ(test, used_on(test, other), 0);
+}
+
+/* Events of a CPU that goes away keep their counts; on its return all is as new. */
+static void test_cpu_offline(struct kunit *test)
+{
+	struct dup_test *t = test->priv;
+	struct dup_event *a, *b;
+
+	other_cpu(test);
+	a = open_cpu(test, 0, ATTR(.config = 1));
+	b = open_cpu(test, 1, ATTR(.config = 1));
+	advance(test, 10);
+
+	if (remove_cpu(t->cpu))
+		kunit_skip(test, "CPU %d cannot go offline", t->cpu);
+	KUNIT_EXPECT_EQ(test, model_used(&t->model, t->cpu), 0);
+	check_events(test);
+	close_event(b);
+	KUNIT_ASSERT_EQ(test, add_cpu(t->cpu), 0);
+
+	check_events(test);
+	b = open_cpu(test, 1, ATTR(.config = 1));
+	advance(test, 10);
+	check_events(test);
+	KUNIT_EXPECT_FALSE(test, shares(a, b));
+	close_event(a);
+	a = open_cpu(test, 0, ATTR(.config = 1));
+	advance(test, 10);
+	KUNIT_EXPECT_TRUE(test, shares(a, b));
+	check_running(test);
+}
+
+/* A PMU that is unregistered takes its masters with it, whoever still has events open. */
+static void test_unregister(struct kunit *test)
+{
+	struct dup_test *t = test->priv;
+
+	open_cpu(test, 0, ATTR(.config = 1));
+	for (int i = 0; i < 3; i++) {
+		open_cpu(test, i, ATTR(.config = 1));
+		open_task(test, i, ATTR(.config = 1));
+	}
+	advance_in_task(test, 10);
+	KUNIT_EXPECT_GT(test, masters(test), 0);
+
+	KUNIT_EXPECT_EQ(test, perf_pmu_unregister(&t->model.pmu), 0);
+	t->unregistered = true;
+	KUNIT_EXPECT_EQ(test, masters(test), 0);
+	KUNIT_EXPECT_EQ(test, atomic_read(&t->model.nr_users), 0);
+	KUNIT_EXPECT_EQ(test, used(test), 0);
+}
+
+/* ===== Test case: random operations ===== */
+
+/* To repeat a run: dup_test.seed=N on the kernel's command line. */
+static unsigned int seed;
+module_param(seed, uint, 0444);
+
+static unsigned int steps = 1500;
+module_param(steps, uint, 0444);
+
+#define RANDOM_EVENTS	14
+
+static struct dup_event *random_event(struct dup_test *t, struct rnd_state *rnd)
+{
+	struct dup_event *found = NULL;
+	u32 nr = 0;
+
+	for (struct dup_event *ev = next_event(t, NULL); ev; ev = next_event(t, ev)) {
+		if (prandom_u32_state(rnd) % ++nr == 0)
+			found = ev;
+	}
+
+	return found;
+}
+
+static void random_open(struct kunit *test, struct rnd_state *rnd)
+{
+	struct dup_test *t = test->priv;
+	u32 r = prandom_u32_state(rnd);
+	struct dup_event *leader = NULL;
+	struct perf_event_attr attr = {
+		.config = 1 + (r & 3),
+		.exclude_user = (r & 0x1c) == 0,
+		.disabled = (r & 0x60) == 0,
+	};
+	bool task = (r & 0x700) == 0;
+
+	if ((r & 0x3000) == 0) {
+		leader = random_event(t, rnd);
+		/* A leader that is alive, for the same target. */
+		if (leader && (leader->event->group_leader != leader->event ||
+			       leader->event->state <= PERF_EVENT_STATE_EXIT))
+			leader = NULL;
+	}
+	if (leader)
+		task = leader->event->cpu < 0;
+	else
+		attr.pinned = (r & 0x30000) == 0;
+	if (!leader && (r & 0x1c0000) == 0)
+		attr.sample_period = 1ULL << 40;
+
+	sysctl_perf_event_dup = prandom_u32_state(rnd) % 8 ? 1 : prandom_u32_state(rnd) % 3;
+	t->model.no_share = (r & 0xf000000) == 0;
+	open_event(test, (r >> 28) % NR_OPENERS, attr, task ? -1 : t->cpu,
+		   task ? test_task(test) : NULL, leader);
+	t->model.no_share = false;
+}
+
+static void random_step(struct kunit *test, struct rnd_state *rnd)
+{
+	struct dup_test *t = test->priv;
+	struct dup_event *ev;
+	int nr = 0;
+
+	for (struct dup_event *ev = next_event(t, NULL); ev; ev = next_event(t, ev))
+		nr++;
+	ev = random_event(t, rnd);
+
+	switch (prandom_u32_state(rnd) % 16) {
+	case 0 ... 3:
+		if (nr < RANDOM_EVENTS)
+			random_open(test, rnd);
+		break;
+	case 4 ... 5:
+		if (ev)
+			close_event(ev);
+		break;
+	case 6:
+		if (ev)
+			perf_event_disable(ev->event);
+		break;
+	case 7 ... 8:
+		if (ev)
+			perf_event_enable(ev->event);
+		break;
+	case 9:
+		if (!ev)
+			break;
+		KUNIT_EXPECT_EQ(test, perf_event_pause(ev->event, true), ev->expected);
+		ev->expected = 0;
+		ev->seen = 0;
+		break;
+	case 10:
+		t->model.refuse_master_adds = prandom_u32_state(rnd) % 3;
+		break;
+	case 11:
+		t->model.refuse_user_adds = prandom_u32_state(rnd) % 3;
+		break;
+	case 12:
+		if (ev && is_sampling_event(ev->event))
+			try_throttle(test, ev);
+		break;
+	case 13:
+		advance_in_task(test, 1 + prandom_u32_state(rnd) % 100);
+		break;
+	case 14:
+	case 15:
+		/* Time to rotate. */
+		usleep_range(500, 1500);
+		break;
+	}
+}
+
+/* With room for all and a driver that is content, each event that is on runs. */
+static void random_end(struct kunit *test)
+{
+	struct dup_test *t = test->priv;
+
+	t->model.refuse_master_adds = 0;
+	t->model.refuse_user_adds = 0;
+	set_counters(test, MODEL_COUNTERS);
+
+	/* A pinned event makes all of them be scheduled anew. */
+	open_cpu(test, 0, ATTR(.config = 9, .pinned = 1));
+	for (struct dup_event *ev = next_event(t, NULL); ev; ev = next_event(t, ev)) {
+		struct perf_event *event = ev->event;
+
+		if (event->cpu < 0 || event->state < PERF_EVENT_STATE_INACTIVE ||
+		    event->group_leader->state < PERF_EVENT_STATE_INACTIVE)
+			continue;
+		KUNIT_EXPECT_EQ_MSG(test, event->state, PERF_EVENT_STATE_ACTIVE, "event %td",
+				    ev - t->events);
+	}
+	advance(test, 10);
+	check_events(test);
+
+	for (struct dup_event *ev = next_event(t, NULL); ev; ev = next_event(t, ev))
+		close_event(ev);
+	KUNIT_EXPECT_EQ(test, used(test), 0);
+	KUNIT_EXPECT_EQ(test, masters(test), 0);
+}
+
+/* Random operations in any order: every count is exact all the time. */
+static void test_random(struct kunit *test)
+{
+	struct dup_test *t = test->priv;
+	u32 start = seed ?: get_random_u32();
+	struct rnd_state rnd;
+
+	kunit_info(test, "dup_test.seed=%u", start);
+	prandom_seed_state(&rnd, start);
+	test_task(test);
+
+	for (int round = 0; round < 5; round++) {
+		set_counters(test, 2 + prandom_u32_state(&rnd) % 4);
+		for (int i = 0; i < steps / 5; i++) {
+			random_step(test, &rnd);
+			advance(test, 1 + prandom_u32_state(&rnd) % 100);
+			if (prandom_u32_state(&rnd) % 8 == 0)
+				check_events(test);
+			if (t->model.nr_broken || READ_ONCE(test->status) == KUNIT_FAILURE) {
+				kunit_err(test, "round %d, step %d", round, i);
+				return;
+			}
+		}
+		check_events(test);
+		random_end(test);
+	}
+}
+
+static struct kunit_case dup_test_cases[] = {
+	KUNIT_CASE_PARAM(test_two_openers, model_gen_params),
+	KUNIT_CASE_PARAM(test_many_events, model_gen_params),
+	KUNIT_CASE_PARAM(test_different_events, model_gen_params),
+	KUNIT_CASE_PARAM(test_different_pairs, model_gen_params),
+	KUNIT_CASE_PARAM(test_equal_events, model_gen_params),
+	KUNIT_CASE_PARAM(test_never_shared, model_gen_params),
+	KUNIT_CASE_PARAM(test_kernel_counter, model_gen_params),
+	KUNIT_CASE_PARAM(test_sibling_excludes_leader, model_gen_params),
+	KUNIT_CASE_PARAM(test_ordinals, model_gen_params),
+	KUNIT_CASE_PARAM(test_opener_counts_counters, model_gen_params),
+	KUNIT_CASE_PARAM(test_ordinal_per_target, model_gen_params),
+	KUNIT_CASE_PARAM(test_sysctl, model_gen_params),
+	KUNIT_CASE_PARAM(test_join_running, model_gen_params),
+	KUNIT_CASE_PARAM(test_leave, model_gen_params),
+	KUNIT_CASE_PARAM(test_hand_over, model_gen_params),
+	KUNIT_CASE_PARAM(test_hand_over_one_counter, model_gen_params),
+	KUNIT_CASE_PARAM(test_hand_over_hint, model_gen_params),
+	KUNIT_CASE_PARAM(test_hand_over_disabled, model_gen_params),
+	KUNIT_CASE_PARAM(test_master_life, model_gen_params),
+	KUNIT_CASE_PARAM(test_disable_enable, model_gen_params),
+	KUNIT_CASE_PARAM(test_read_calls, model_gen_params),
+	KUNIT_CASE_PARAM(test_reset, model_gen_params),
+	KUNIT_CASE_PARAM(test_wrap, model_gen_params),
+	KUNIT_CASE_PARAM(test_groups, model_gen_params),
+	KUNIT_CASE_PARAM(test_group_position, model_gen_params),
+	KUNIT_CASE_PARAM(test_group_equal_members, model_gen_params),
+	KUNIT_CASE_PARAM(test_group_does_not_fit, model_gen_params),
+	KUNIT_CASE_PARAM(test_pinned_and_flexible, model_gen_params),
+	KUNIT_CASE_PARAM(test_rotation, model_gen_params),
+	KUNIT_CASE_PARAM(test_master_refused, model_gen_params),
+	KUNIT_CASE_PARAM(test_hand_over_refused, model_gen_params),
+	KUNIT_CASE_PARAM(test_group_hand_over_refused, model_gen_params),
+	KUNIT_CASE_PARAM(test_throttle, model_gen_params),
+	KUNIT_CASE_PARAM(test_throttle_and_leave, model_gen_params),
+	KUNIT_CASE_PARAM(test_throttle_and_hand_over, model_gen_params),
+	KUNIT_CASE_PARAM(test_throttle_and_refuse, model_gen_params),
+	KUNIT_CASE_PARAM(test_two_on_task, model_gen_params),
+	KUNIT_CASE_PARAM(test_task_running, model_gen_params),
+	KUNIT_CASE_PARAM(test_task_exit, model_gen_params),
+	KUNIT_CASE_PARAM(test_task_migrates, model_gen_params),
+	KUNIT_CASE_PARAM(test_cpu_offline, model_gen_params),
+	KUNIT_CASE_PARAM(test_unregister, model_gen_params),
+	KUNIT_CASE_PARAM(test_random, model_gen_params),
+	{},
+};
+
+static struct kunit_suite dup_test_suite = {
+	.name = "perf_event_dup",
+	.test_cases = dup_test_cases,
+	.suite_init = dup_suite_init,
+	.suite_exit = dup_suite_exit,
+	.init = dup_test_init,
+	.exit = dup_test_exit,
+};
+
+kunit_test_suite(dup_test_suite);
+
+MODULE_DESCRIPTION("KUnit test for perf events that share hardware counters");
+MODULE_LICENSE("GPL");
