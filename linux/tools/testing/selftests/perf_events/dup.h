@@ -207,7 +207,10 @@ static inline int recv_message(int sock, void *buf, size_t len, int *fds)
 	return nr;
 }
 
-/* Forks a child at the other end of a socket; returns 0 in the child. */
+/*
+ * Forks a child at the other end of a socket; returns 0 in the child, which has
+ * no other file descriptors: those of events would keep them open.
+ */
 static inline pid_t fork_child(int *sock)
 {
 	int ends[2];
@@ -217,10 +220,15 @@ static inline pid_t fork_child(int *sock)
 		return -1;
 
 	pid = fork();
-	if (!pid)
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
 	*sock = ends[!pid];
-	close(ends[!!pid]);
+	if (!pid) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (*sock > STDERR_FILENO + 1)
+			syscall(SYS_close_range, STDERR_FILENO + 1, *sock - 1, 0);
+		syscall(SYS_close_range, *sock + 1, ~0U, 0);
+	} else {
+		close(ends[1]);
+	}
 
 	return pid;
 }
@@ -272,6 +280,8 @@ static inline void serve_requests(int sock)
 			close(req.result);
 		while (nr > 0)
 			close(fds[--nr]);
+		/* The event is in the hands of the test alone. */
+		send_message(sock, &req.result, sizeof(req.result), NULL, 0);
 	}
 }
 
@@ -296,7 +306,7 @@ static inline void end_opener(struct __test_metadata *_metadata, struct opener *
 static inline int request_event(struct __test_metadata *_metadata, struct opener *opener,
 				struct open_request *req)
 {
-	int fds[2], nr = 0, result;
+	int fds[2], none[2], nr = 0, result, done;
 
 	if (req->has_cgroup)
 		fds[nr++] = req->cgroup_fd;
@@ -306,6 +316,7 @@ static inline int request_event(struct __test_metadata *_metadata, struct opener
 	ASSERT_TRUE(send_message(opener->sock, req, sizeof(*req), fds, nr));
 	nr = recv_message(opener->sock, &result, sizeof(result), fds);
 	ASSERT_GE(nr, 0);
+	ASSERT_EQ(0, recv_message(opener->sock, &done, sizeof(done), none));
 	if (result < 0)
 		return result;
 	ASSERT_EQ(nr, 1);

@@ -247,6 +247,25 @@ TEST_F(dup_ioctl, id)
 	EXPECT_NE(id_b, id_ref);
 }
 
+/* Records of both in one buffer, which has nothing to do with the counter. */
+TEST_F(dup_ioctl, set_output)
+{
+	size_t size = 2 * sysconf(_SC_PAGESIZE);
+	struct dup_test *t = &self->t;
+	void *ring;
+
+	ring = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, self->a, 0);
+	ASSERT_NE(ring, MAP_FAILED);
+	ASSERT_EQ(0, ioctl(self->b, PERF_EVENT_IOC_SET_OUTPUT, (long)self->a));
+	worker_runs(_metadata, &t->worker);
+	EXPECT_COUNTS(0, 0);
+
+	ASSERT_EQ(0, ioctl(self->b, PERF_EVENT_IOC_SET_OUTPUT, -1L));
+	ASSERT_EQ(0, munmap(ring, size));
+	worker_runs(_metadata, &t->worker);
+	EXPECT_COUNTS(0, 0);
+}
+
 /* A period would make it an event that does not share. */
 TEST_F(dup_ioctl, period)
 {
