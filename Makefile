@@ -40,7 +40,8 @@ help:
 	@echo 'FORCE=1            assemble or export in spite of a refusal'
 
 .PHONY: demo test shell series assemble export
-demo: assemble
+demo: setup
+	@scripts/tree base
 	@lab/lab demo
 
 test: setup

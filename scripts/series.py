@@ -40,6 +40,8 @@ class Patch:
         under = re.split(r"^(?=diff --git )", rest, maxsplit=1, flags=re.M)
         self.adds = re.findall(r"^Adds: (.*)$", under[0], re.M)
         self.note = re.sub(r"^Adds: .*\n", "", under[0], flags=re.M).strip()
+        # What git am gets: it takes the text for a broken diff if none follows.
+        self.mail = head + "\n" + "".join(["---\n", *under[1:]] if under[1:] else [])
         self.edits = re.findall(r"^diff --git a/(.*) b/\1$", rest, re.M)
 
 
@@ -89,7 +91,7 @@ def assemble(base, linux, patches_dir, scratch="assemble"):
         for patch in patches:
             try:
                 git("am", "-q", "--empty=keep", "--keep-non-patch", "--no-gpg-sign",
-                    patch.path.resolve(), cwd=where,
+                    cwd=where, data=patch.mail,
                     env={"GIT_COMMITTER_NAME": "am", "GIT_COMMITTER_EMAIL": "am@localhost"})
             except GitError as error:
                 raise SeriesError(f"{patch.name} does not apply:\n{error}") from None

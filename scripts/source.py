@@ -12,7 +12,7 @@ import subprocess
 from pathlib import Path
 
 import steps
-from gittree import LINUX, commit, commit_tree, create, environment, git
+from gittree import LINUX, commit, commit_tree, create, environment, git, tree_of
 
 PACKAGE = "linux-source-7.3"
 SUITE = "trixie-backports"
@@ -21,6 +21,7 @@ KEYRINGS = ("/usr/share/keyrings/debian-archive-keyring.gpg",
             "/usr/share/keyrings/debian-archive-keyring.pgp")
 WHO = ("Linux source", "source@localhost", "2026-01-01T00:00:00+00:00")
 
+IMPORTED = "refs/bases/imported"
 # The rules at the end of Debian's .gitignore.
 DEBIAN_IGNORES = re.compile(r"\n#\n# Debian packaging:[^\n]*\n(?:#[^\n]*\n)*/\*\n!/debian/?\n?\Z")
 # Rules for the top directory in place of those that Debian's hide.
@@ -74,7 +75,7 @@ def from_directory(place):
     # What was built there is no source. The tree's own rules say what that is,
     # but for the top: Debian's hide everything there.
     rules = ["!/*", *BUILT_AT_TOP]
-    base = commit_index(place, index, version_of(place), [
+    base = commit_index(place, index, version_of((place / "Makefile").read_text()), [
         "git add -u .", "git ls-files -z --others --exclude-per-directory=.gitignore "
         + " ".join(f"-x '{rule}'" for rule in rules)
         + " | git update-index -z --add --stdin"])
@@ -82,10 +83,14 @@ def from_directory(place):
     return base
 
 
-def version_of(place):
-    """The "Linux 7.3.4" of a tree."""
-    top = (place / "Makefile").read_text()[:400]
-    part = dict(re.findall(r"^(\w+)[ \t]*=[ \t]*(\S*)$", top, re.M))
+def without_debian_ignores(rules):
+    """.gitignore without what Debian adds: it hides every new file."""
+    return DEBIAN_IGNORES.sub("", rules)
+
+
+def version_of(makefile):
+    """The "Linux 7.3.4" of the tree with this Makefile."""
+    part = dict(re.findall(r"^(\w+)[ \t]*=[ \t]*(\S*)$", makefile[:400], re.M))
     number = ".".join(part[name] for name in ("VERSION", "PATCHLEVEL", "SUBLEVEL")
                       if part.get(name))
     return f"Linux {number}{part.get('EXTRAVERSION', '')}"
@@ -99,12 +104,11 @@ def commit_index(place, index, title, commands):
               ["bash", "-c", "set -e -o pipefail\n" + "\n".join(commands)],
               "source", cwd=place, env=env)
     own = {"GIT_INDEX_FILE": str(index)}
-    rules = git("cat-file", "blob", ":.gitignore", env=own, check=False) or ""
-    if DEBIAN_IGNORES.search(rules):
+    rules = git("cat-file", "blob", ":.gitignore", env=own, check=False, text=False)
+    if rules:
         blob = git("hash-object", "-w", "--stdin", env=own,
-                   data=DEBIAN_IGNORES.sub("", rules))
+                   data=without_debian_ignores(rules.decode()))
         git("update-index", "--cacheinfo", f"100644,{blob},.gitignore", env=own)
-        title += "\n\nWithout Debian's lines in .gitignore: they hide every new file."
     return commit_tree(git("write-tree", env=own), [], title + "\n", WHO)
 
 
@@ -115,23 +119,20 @@ def from_package():
     if known:
         return known
     package = download()
-    unpacked = steps.BUILD / "source/unpacked"
-    shutil.rmtree(unpacked, ignore_errors=True)
-    unpacked.mkdir(parents=True)
-    steps.run(f"unpack {package.name}",
-              ["bash", "-c", "set -o pipefail; dpkg-deb --fsys-tarfile \"$1\" | "
-               f"tar -xO ./usr/src/{PACKAGE}.tar.xz | "
-               "tar -xJ --strip-components=1 -C \"$2\"", "unpack", package, unpacked],
-              "source")
-    index = steps.BUILD / "source/package.index"
-    index.unlink(missing_ok=True)
+    # Straight from the archive into one pack: to unpack and add some 100000
+    # files takes several times as long on a slow disk.
     version = package.name.split("_")[1].replace("%3a", ":")
-    base = commit_index(unpacked, index, f"{version_of(unpacked)}, {PACKAGE} {version}",
-                        ["git add -A -f ."])
+    steps.run(f"read {package.name} into git",
+              ["bash", "-c", "set -o pipefail; dpkg-deb --fsys-tarfile \"$1\" | "
+               f"tar -xO ./usr/src/{PACKAGE}.tar.xz | xz -dc | "
+               "/usr/bin/python3 \"$2\" | git -c core.compression=1 "
+               "fast-import --quiet --force --depth=0",
+               "read", package, Path(__file__).parent / "fast_import.py"],
+              "source", cwd=LINUX, env=environment())
+    version_line = version_of(git("cat-file", "blob", f"{IMPORTED}:Makefile"))
+    base = commit_tree(tree_of(IMPORTED), [], f"{version_line}, {PACKAGE} {version}\n", WHO)
     git("update-ref", "refs/bases/package", base)
-    # All of it is in git now.
-    shutil.rmtree(unpacked)
-    index.unlink()
+    git("update-ref", "-d", IMPORTED)
     for path in APT.glob("*.deb"):
         path.unlink()
     return base
