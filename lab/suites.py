@@ -55,6 +55,9 @@ def kunit_lines(log):
             started = True
         if started:
             found.append(text)
+    # The kernel goes on talking after the last result.
+    while found and not re.match(r" *(?:(?:not )?ok \d|# |1\.\.|KTAP)", found[-1]):
+        found.pop()
     return found
 
 
