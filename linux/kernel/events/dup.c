@@ -1,0 +1,915 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Compatible perf events share a hardware counter
+ *
+ *			Model
+ *
+ * Two perf events are compatible when the PMU would program the same thing for
+ * both. The counting events of a perf_event_context that are compatible share
+ * one hardware counter:
+ *
+ *	perf_event_context::dups
+ *	  |
+ *	  +-- perf_event_dup "cycles:u"			PMU driver
+ *	  |     master  - - - - - - - - - - - - - - - > counter 3
+ *	  |     users: event A (opened by process 1)
+ *	  |            event B (opened by process 2)
+ *	  |
+ *	  +-- perf_event_dup "instructions"
+ *	        first:  event C (opened by process 1) > counter 0
+ *
+ * A perf_event_dup is the entry for one configuration (struct perf_dup_key) in
+ * the dup table of a context. While a single event is linked to it, that event
+ * counts as if there were no dups. The second one brings a master: a virtual
+ * event that has no file descriptor, no user and no group, and that is the only
+ * one of them which the PMU driver ever gets to see. Events that count through
+ * a master are attached to the dup; core.c reaches their PMU by event_pmu_add()
+ * and its siblings, which come here for an attached event.
+ *
+ * The first attached event that is scheduled in adds the master to the PMU, the
+ * last one that is scheduled out deletes it. So the master runs when any of its
+ * events does, and no event is ever stopped on behalf of another one.
+ *
+ * Programs count the counters of a PMU by opening equal events until they
+ * multiplex. They can go on: the k-th equal event that one process (the opener)
+ * has on one target (the task, the CPU, or the cgroup on the CPU) belongs to the
+ * dup with ordinal k. An opener's events thus have distinct counters, and share
+ * them with other openers only.
+ *
+ *			Counting
+ *
+ * A driver adds what its counter counts to master->count. What an event counted
+ * is the difference between two values of that, so each running event has a
+ * base: the value of master->count up to which it has been served.
+ *
+ *	                      master->count  A base/count   B base/count
+ *	A and B are attached,
+ *	  A is scheduled in              0        0 /   0        - /   0
+ *	the counter counts 700
+ *	B is scheduled in              700        0 /   0      700 /   0
+ *	the counter counts 300
+ *	B is read                     1000        0 /   0     1000 / 300
+ *	A is scheduled out            1000     1000 /1000     1000 / 300
+ *
+ * A joins when the master is added and takes the base as it is. B joins a master
+ * that runs: it has to read the counter first, or it would be given what A
+ * counted. To leave is to read, to fold the difference and to be gone.
+ *
+ * perf_event::dup_run is set for the time between the two, after the base and
+ * before the first count. An NMI can read an event at any moment, for instance
+ * by perf_event_read_local(); it finds an event either running with a base that
+ * fits, or not running and then leaves it alone. It never falls back to the
+ * hw_perf_event of an attached event. The base only moves by what the event has
+ * been given (see perf_dup_fold()), so that an NMI between any two instructions
+ * does no harm.
+ *
+ * A master that was just added may have no counter yet: x86 assigns them when
+ * the PMU is enabled again, and what hw.idx says until then is the counter of
+ * somebody else. The master is not read before the PMU was enabled once after
+ * the add; perf_cpu_pmu_context::enable_gen tells.
+ *
+ *			Life time
+ *
+ * An event that may share brings a perf_event_dup of its own, made when the
+ * event is opened or inherited: perf_event::dup_link. perf_dup_attach() runs in
+ * process context before the event is installed. It either inserts that dup
+ * into the table of the context or, when there is one for the same key and
+ * ordinal, links the event to the latter. If that has no master yet, one is
+ * allocated and the event that is there already is handed over to it, see
+ * perf_dup_take_over(). Whatever fails on the way: the event has a counter of
+ * its own, as it would have without all this.
+ *
+ * perf_dup_detach() unlinks an event that is removed from its context; the dup
+ * leaves the table with its last event. The event keeps its reference, which is
+ * put in process context, before the event puts those on its context, its task
+ * and its PMU. So a master is never older than all of its events, and needs
+ * neither work item nor a reference on the context.
+ *
+ *			Locking
+ *
+ * 1. The table, perf_event_dup::{node,users,nr_linked,first,master}, and
+ *    perf_event::dup of an event that is not ACTIVE, change under ctx->lock.
+ *    ctx->lock or ctx->mutex suffices to look.
+ *
+ * 2. What runs, that is perf_event_dup::{nr_active,added_gen} and
+ *    perf_event::dup_run, belongs to the CPU on which the context is active,
+ *    with interrupts off; an event that is ACTIVE is attached on that CPU. An
+ *    unlink on any other CPU is of an event that is not ACTIVE.
+ *
+ * 3. perf_dup_read(), perf_dup_start() and perf_dup_stop() may nest inside of
+ *    all others and inside of themselves, from NMI, on that CPU.
+ *
+ * 4. Nothing is allocated or freed under ctx->lock. The static key changes
+ *    outside of ctx->mutex, since static_branch_inc() takes cpus_read_lock()
+ *    and CPU hotplug takes the two the other way round.
+ */
+#include <linux/cgroup.h>
+#include <linux/perf_event.h>
+#include <linux/pid.h>
+#include <linux/rbtree.h>
+#include <linux/sched/signal.h>
+#include <linux/sched/task.h>
+#include <linux/slab.h>
+#include <linux/sysctl.h>
+
+#include "internal.h"
+
+/* Counted up by each event that may share, but for inherited ones. */
+DEFINE_STATIC_KEY_DEFERRED_FALSE(perf_dup_enabled, HZ);
+
+/*
+ * perf_event::dup_run of an event that is scheduled in but stopped, as are the
+ * counting siblings of a throttled sampling event.
+ */
+#define PERF_DUP_STOPPED	((struct perf_event_dup *)1UL)
+
+/* kernel.perf_event_dup: */
+enum {
+	PERF_DUP_OFF,		/* nothing is shared */
+	PERF_DUP_OPENERS,	/* different openers share */
+	PERF_DUP_ALL,		/* equal events of one opener share, too */
+};
+
+int sysctl_perf_event_dup __read_mostly = PERF_DUP_OPENERS;
+
+static const struct ctl_table perf_dup_sysctl_table[] = {
+	{
+		.procname	= "perf_event_dup",
+		.data		= &sysctl_perf_event_dup,
+		.maxlen		= sizeof(sysctl_perf_event_dup),
+		.mode		= 0644,
+		.proc_handler	= proc_dointvec_minmax,
+		.extra1		= SYSCTL_ZERO,
+		.extra2		= SYSCTL_TWO,
+	},
+};
+
+static int __init perf_dup_sysctl_init(void)
+{
+	register_sysctl_init("kernel", perf_dup_sysctl_table);
+	return 0;
+}
+core_initcall(perf_dup_sysctl_init);
+
+/*
+ * Who may share, and with whom
+ */
+
+static bool perf_dup_wants_own_counter(struct perf_event *event)
+{
+	/* Other kinds of events have something else in place of hw.flags. */
+	if (!(event->pmu->capabilities & PERF_PMU_CAP_SHARE))
+		return false;
+
+	return event->hw.flags & PERF_EVENT_FLAG_NO_SHARE ||
+	       event->event_caps & PERF_EV_CAP_SIBLING;
+}
+
+/* Does the driver want each event of @leader's group to have its own counter? */
+static bool perf_dup_group_wants_own(struct perf_event *leader)
+{
+	struct perf_event *sibling;
+
+	if (perf_dup_wants_own_counter(leader))
+		return true;
+
+	for_each_sibling_event(sibling, leader) {
+		if (perf_dup_wants_own_counter(sibling))
+			return true;
+	}
+
+	return false;
+}
+
+static bool perf_dup_eligible(struct perf_event *event)
+{
+	const struct perf_event_attr *attr = &event->attr;
+
+	/* Only PMUs whose driver somebody has read for this. */
+	if (!(event->pmu->capabilities & PERF_PMU_CAP_SHARE))
+		return false;
+
+	/* A sampling event has its own period. */
+	if (is_sampling_event(event))
+		return false;
+
+	/*
+	 * State per event: the branch records, which are programmed also for an
+	 * event that does not sample, data of the task, and the AUX buffer.
+	 */
+	if (has_branch_stack(event) ||
+	    event->attach_state & (PERF_ATTACH_TASK_DATA | PERF_ATTACH_SCHED_CB) ||
+	    attr->aux_output || attr->aux_action || attr->aux_sample_size)
+		return false;
+
+	/* The group wants the PMU for itself; only a leader can ask for that. */
+	if (event->group_leader->attr.exclusive)
+		return false;
+
+	/* Read on other CPUs, without ctx->lock. */
+	if (event->event_caps & (PERF_EV_CAP_READ_ACTIVE_PKG | PERF_EV_CAP_READ_SCOPE))
+		return false;
+
+	return !perf_dup_wants_own_counter(event);
+}
+
+static void perf_dup_key_init(struct perf_dup_key *key, struct perf_event *event)
+{
+	const struct perf_event_attr *attr = &event->attr;
+
+	*key = (struct perf_dup_key) {
+		.pmu		= event->pmu,
+		.config		= attr->config,
+		.config1	= attr->config1,
+		.config2	= attr->config2,
+		.config3	= attr->config3,
+		.config4	= attr->config4,
+		.hw_config	= event->hw.config & ~event->pmu->share_ignore,
+		.extra		= event->hw.extra_reg.config,
+		.extra_reg	= event->hw.extra_reg.reg,
+		.type		= attr->type,
+		.orig_type	= event->orig_type,
+		.flags		= attr->exclude_user |
+				  attr->exclude_kernel << 1 |
+				  attr->exclude_hv << 2 |
+				  attr->exclude_idle << 3 |
+				  attr->exclude_host << 4 |
+				  attr->exclude_guest << 5 |
+				  attr->precise_ip << 6,
+	};
+}
+
+static struct perf_event_dup *perf_dup_alloc(const struct perf_dup_key *key,
+					     unsigned int ordinal)
+{
+	struct perf_event_dup *dup;
+
+	dup = kzalloc_obj(*dup);
+	if (!dup)
+		return NULL;
+
+	RB_CLEAR_NODE(&dup->node);
+	dup->users = RB_ROOT;
+	dup->key = *key;
+	dup->ordinal = ordinal;
+	refcount_set(&dup->refs, 1);
+
+	return dup;
+}
+
+static void perf_dup_put(struct perf_event_dup *dup)
+{
+	might_sleep();
+
+	if (!refcount_dec_and_test(&dup->refs))
+		return;
+
+	WARN_ON_ONCE(dup->nr_active || dup->nr_linked);
+
+	if (dup->master)
+		perf_event_free_master(dup->master);
+	kfree_rcu(dup, rcu_head);
+}
+
+/**
+ * perf_dup_event_init - let a new event take part in sharing
+ * @event: an event of the system call, after pmu::event_init()
+ * @opener: the thread group that opens it
+ *
+ * Decides whether the event may share, and takes the snapshot of what it
+ * counts. Failure means that it does not share.
+ *
+ * Context: process context, without ctx->mutex, since the static key may change.
+ */
+void perf_dup_event_init(struct perf_event *event, struct pid *opener)
+{
+	int mode = READ_ONCE(sysctl_perf_event_dup);
+	struct perf_dup_key key;
+
+	if (mode == PERF_DUP_OFF || !perf_dup_eligible(event))
+		return;
+
+	perf_dup_key_init(&key, event);
+	event->dup_link = perf_dup_alloc(&key, 0);
+	if (!event->dup_link)
+		return;
+
+	/* No opener: one that need not tell its own events apart. */
+	if (mode == PERF_DUP_OPENERS)
+		event->dup_opener = get_pid(opener);
+
+	static_branch_deferred_inc(&perf_dup_enabled);
+}
+
+/**
+ * perf_dup_event_inherit - let an inherited event share as its parent does
+ * @event: the new event of the child
+ * @parent: the event of the parent task that it is a copy of
+ *
+ * Key, opener and ordinal are those of the parent, whatever the sysctl says by
+ * now. The parent, which @event refers to, keeps the static key up.
+ *
+ * Context: process context. Failure means that the event does not share.
+ */
+void perf_dup_event_inherit(struct perf_event *event, struct perf_event *parent)
+{
+	struct perf_event_dup *dup = parent->dup_link;
+
+	if (!dup || !perf_dup_eligible(event))
+		return;
+
+	event->dup_link = perf_dup_alloc(&dup->key, dup->ordinal);
+	if (event->dup_link)
+		event->dup_opener = get_pid(parent->dup_opener);
+}
+
+/**
+ * perf_dup_event_free - give up what an event holds for sharing
+ * @event: an event that is in no context, or in one that nobody can reach
+ *
+ * Context: process context, before @event puts its task, context and PMU.
+ */
+void perf_dup_event_free(struct perf_event *event)
+{
+	struct perf_event_dup *dup = event->dup_link;
+
+	if (!dup)
+		return;
+
+	/* Linked, but then never installed. */
+	if (!RB_EMPTY_NODE(&event->dup_node)) {
+		guard(raw_spinlock_irq)(&event->ctx->lock);
+		perf_dup_detach(event, event->ctx);
+	}
+
+	event->dup = NULL;
+	event->dup_link = NULL;
+	put_pid(event->dup_opener);
+	event->dup_opener = NULL;
+	perf_dup_put(dup);
+
+	if (!event->parent)
+		static_branch_slow_dec_deferred(&perf_dup_enabled);
+}
+
+/*
+ * The dup table
+ */
+
+#define __node_2_dup(n)		rb_entry((n), struct perf_event_dup, node)
+#define __node_2_user(n)	rb_entry((n), struct perf_event, dup_node)
+
+static int perf_dup_cmp(const struct perf_dup_key *key, unsigned int ordinal,
+			const struct perf_event_dup *dup)
+{
+	if (ordinal != dup->ordinal)
+		return ordinal < dup->ordinal ? -1 : 1;
+
+	return memcmp(key, &dup->key, sizeof(*key));
+}
+
+static struct perf_event_dup *
+perf_dup_find(struct perf_event_context *ctx, const struct perf_dup_key *key,
+	      unsigned int ordinal)
+{
+	struct rb_node *node = ctx->dups.rb_node;
+
+	while (node) {
+		struct perf_event_dup *dup = __node_2_dup(node);
+		int cmp = perf_dup_cmp(key, ordinal, dup);
+
+		if (!cmp)
+			return dup;
+		node = cmp < 0 ? node->rb_left : node->rb_right;
+	}
+
+	return NULL;
+}
+
+static bool perf_dup_less(struct rb_node *a, const struct rb_node *b)
+{
+	struct perf_event_dup *dup = __node_2_dup(a);
+
+	return perf_dup_cmp(&dup->key, dup->ordinal, __node_2_dup(b)) < 0;
+}
+
+static void *perf_dup_cgroup(const struct perf_event *event)
+{
+#ifdef CONFIG_CGROUP_PERF
+	return event->cgrp;
+#else
+	return NULL;
+#endif
+}
+
+static int perf_dup_user_cmp(const void *key, const struct rb_node *node)
+{
+	const struct perf_event *a = key, *b = __node_2_user(node);
+
+	if (a->dup_opener != b->dup_opener)
+		return a->dup_opener < b->dup_opener ? -1 : 1;
+	if (perf_dup_cgroup(a) != perf_dup_cgroup(b))
+		return perf_dup_cgroup(a) < perf_dup_cgroup(b) ? -1 : 1;
+
+	return 0;
+}
+
+static bool perf_dup_user_less(struct rb_node *a, const struct rb_node *b)
+{
+	return perf_dup_user_cmp(__node_2_user(a), b) < 0;
+}
+
+/*
+ * The smallest ordinal that the opener of @event does not use on its target. It
+ * costs a look-up for each equal event that the opener has there; those of
+ * other openers do not matter.
+ */
+static unsigned int perf_dup_ordinal(struct perf_event *event,
+				     struct perf_event_context *ctx)
+{
+	struct perf_event_dup *dup;
+	unsigned int ordinal = 0;
+
+	lockdep_assert_held(&ctx->mutex);
+
+	if (!event->dup_opener)
+		return 0;
+
+	while ((dup = perf_dup_find(ctx, &event->dup_link->key, ordinal))) {
+		if (!rb_find(event, &dup->users, perf_dup_user_cmp))
+			break;
+		ordinal++;
+	}
+
+	return ordinal;
+}
+
+static void perf_dup_link(struct perf_event *event, struct perf_event_dup *dup)
+{
+	lockdep_assert_held(&event->ctx->lock);
+
+	rb_add(&event->dup_node, &dup->users, perf_dup_user_less);
+	dup->nr_linked++;
+}
+
+/**
+ * perf_dup_detach - unlink an event from the dup table of its context
+ * @event: an event that is not ACTIVE; it need not be linked
+ * @ctx: its context, locked
+ *
+ * Can be called twice, e.g. when a task exits or a CPU goes away, and for the
+ * close. The event keeps its reference on the dup until perf_dup_event_free().
+ */
+void perf_dup_detach(struct perf_event *event, struct perf_event_context *ctx)
+{
+	struct perf_event_dup *dup = event->dup_link;
+
+	lockdep_assert_held(&ctx->lock);
+
+	if (!dup || RB_EMPTY_NODE(&event->dup_node))
+		return;
+
+	WARN_ON_ONCE(event->dup_run);
+
+	rb_erase(&event->dup_node, &dup->users);
+	RB_CLEAR_NODE(&event->dup_node);
+
+	if (dup->first == event)
+		dup->first = NULL;
+
+	if (!--dup->nr_linked) {
+		rb_erase(&dup->node, &ctx->dups);
+		RB_CLEAR_NODE(&dup->node);
+	}
+}
+
+/**
+ * perf_dup_leave - make an event use a counter of its own from now on
+ * @event: an event that is not ACTIVE; it need not be linked
+ * @ctx: its context, locked
+ */
+void perf_dup_leave(struct perf_event *event, struct perf_event_context *ctx)
+{
+	perf_dup_detach(event, ctx);
+	WRITE_ONCE(event->dup, NULL);
+}
+
+/**
+ * perf_dup_for_each_flexible - visit the groups that share with an event
+ * @event: an attached event
+ * @ctx: its context, locked
+ * @func: called with the leader of each enabled flexible group that has an
+ *	event on the same dup, less that of @event itself
+ *
+ * A group that has several such events is visited for each of them.
+ */
+void perf_dup_for_each_flexible(struct perf_event *event,
+				struct perf_event_context *ctx,
+				void (*func)(struct perf_event *leader,
+					     struct perf_event_context *ctx))
+{
+	struct rb_node *node;
+
+	lockdep_assert_held(&ctx->lock);
+
+	for (node = rb_first(&event->dup->users); node; node = rb_next(node)) {
+		struct perf_event *leader = __node_2_user(node)->group_leader;
+
+		/* Linked events are about to be installed, or are. */
+		if (!(leader->attach_state & PERF_ATTACH_CONTEXT))
+			continue;
+
+		if (leader == event->group_leader || leader->attr.pinned ||
+		    leader->state < PERF_EVENT_STATE_INACTIVE)
+			continue;
+
+		func(leader, ctx);
+	}
+}
+
+/*
+ * Counting
+ */
+
+/* Has the master a counter that can be read? See "Counting" above. */
+static __always_inline bool perf_dup_assigned(struct perf_event_dup *dup)
+{
+	return READ_ONCE(dup->added_gen) != this_cpc(dup->key.pmu)->enable_gen;
+}
+
+static __always_inline void perf_dup_set_unassigned(struct perf_event_dup *dup)
+{
+	WRITE_ONCE(dup->added_gen, this_cpc(dup->key.pmu)->enable_gen);
+	/* Against NMIs on this CPU: not read before add() and after del(). */
+	barrier();
+}
+
+static __always_inline void perf_dup_read_master(struct perf_event_dup *dup)
+{
+	if (perf_dup_assigned(dup))
+		dup->key.pmu->read(dup->master);
+}
+
+/* Give @event what was counted since it was last served. */
+static __always_inline void perf_dup_fold(struct perf_event *event,
+					  struct perf_event_dup *dup)
+{
+	u64 prev, now;
+
+	prev = local64_read(&event->dup_base);
+	do {
+		/*
+		 * After prev: an NMI in between may have read the counter, given
+		 * the difference to the event and moved the base.
+		 */
+		now = local64_read(&dup->master->count);
+	} while (!local64_try_cmpxchg(&event->dup_base, &prev, now));
+
+	local64_add(now - prev, &event->count);
+}
+
+/* Start to count through @dup, from what the master counts after this. */
+static __always_inline void perf_dup_join(struct perf_event *event,
+					  struct perf_event_dup *dup)
+{
+	local64_set(&event->dup_base, local64_read(&dup->master->count));
+	/* Against NMIs on this CPU: the base fits before it is used. */
+	barrier();
+	WRITE_ONCE(event->dup_run, dup);
+}
+
+static void perf_dup_master_off(struct perf_event_dup *dup)
+{
+	dup->nr_active = 0;
+	dup->master->state = PERF_EVENT_STATE_INACTIVE;
+	dup->master->oncpu = -1;
+}
+
+/**
+ * perf_dup_add - schedule an attached event in
+ * @event: the event
+ * @flags: PERF_EF_START
+ *
+ * Context: the event's context is locked and active on this CPU, interrupts are
+ * off, the PMU is disabled.
+ *
+ * Return: 0, or the error of the PMU that has no room for the master.
+ */
+int perf_dup_add(struct perf_event *event, int flags)
+{
+	struct perf_event_dup *dup = event->dup;
+	struct perf_event *master = dup->master;
+	int ret;
+
+	lockdep_assert_irqs_disabled();
+	lockdep_assert_held(&event->ctx->lock);
+
+	if (dup->nr_active) {
+		/* Not credited with what others counted before. */
+		perf_dup_read_master(dup);
+		dup->nr_active++;
+		perf_dup_join(event, dup);
+	} else {
+		/*
+		 * Running before the add: some drivers start the counter inside
+		 * of it. The PMU is disabled, so it is zero that is missed.
+		 */
+		perf_dup_set_unassigned(dup);
+		perf_dup_join(event, dup);
+
+		dup->nr_active = 1;
+		master->oncpu = smp_processor_id();
+		master->state = PERF_EVENT_STATE_ACTIVE;
+
+		ret = master->pmu->add(master, flags);
+		if (ret) {
+			WRITE_ONCE(event->dup_run, NULL);
+			perf_dup_master_off(dup);
+			return ret;
+		}
+	}
+
+	/* The driver does this for the events that it knows. */
+	if (unlikely(READ_ONCE(event->rb)))
+		perf_event_update_userpage(event);
+
+	return 0;
+}
+
+/**
+ * perf_dup_del - schedule an attached event out
+ * @event: the event; it need not be scheduled in
+ * @flags: for pmu::del()
+ *
+ * Context: as for perf_dup_add()
+ */
+void perf_dup_del(struct perf_event *event, int flags)
+{
+	struct perf_event_dup *dup = event->dup;
+	bool last;
+
+	lockdep_assert_irqs_disabled();
+	lockdep_assert_held(&event->ctx->lock);
+
+	/* The hand-over found no counter, see perf_dup_take_over(). */
+	if (!event->dup_run)
+		return;
+
+	last = dup->nr_active == 1;
+	if (last) {
+		/* Leaves master->count up to date. */
+		perf_dup_set_unassigned(dup);
+		dup->master->pmu->del(dup->master, flags);
+		perf_dup_master_off(dup);
+	} else {
+		dup->nr_active--;
+	}
+
+	perf_dup_stop(event, flags);
+	WRITE_ONCE(event->dup_run, NULL);
+
+	if (unlikely(READ_ONCE(event->rb)))
+		perf_event_update_userpage(event);
+}
+
+/**
+ * perf_dup_read - bring the count of an attached event up to date
+ * @event: the event
+ *
+ * Does nothing for an event that is not running: its count is up to date.
+ *
+ * Context: on the CPU of the event, interrupts off, or from NMI
+ */
+void perf_dup_read(struct perf_event *event)
+{
+	struct perf_event_dup *dup = READ_ONCE(event->dup_run);
+
+	if (!dup || dup == PERF_DUP_STOPPED)
+		return;
+
+	perf_dup_read_master(dup);
+	perf_dup_fold(event, dup);
+}
+
+/**
+ * perf_dup_stop - let an attached event not count, others go on
+ * @event: the event
+ * @flags: unused, for pmu::stop()
+ *
+ * Context: as for perf_dup_read()
+ */
+void perf_dup_stop(struct perf_event *event, int flags)
+{
+	struct perf_event_dup *dup = READ_ONCE(event->dup_run);
+
+	if (!dup || dup == PERF_DUP_STOPPED)
+		return;
+
+	perf_dup_read_master(dup);
+	perf_dup_fold(event, dup);
+	/* Against NMIs on this CPU: not running after the last fold. */
+	barrier();
+	WRITE_ONCE(event->dup_run, PERF_DUP_STOPPED);
+}
+
+/**
+ * perf_dup_start - let an attached event count again
+ * @event: the event; nothing happens when it is not stopped
+ * @flags: unused, for pmu::start()
+ *
+ * Context: as for perf_dup_read()
+ */
+void perf_dup_start(struct perf_event *event, int flags)
+{
+	struct perf_event_dup *dup = event->dup;
+
+	if (READ_ONCE(event->dup_run) != PERF_DUP_STOPPED)
+		return;
+
+	perf_dup_read_master(dup);
+	perf_dup_join(event, dup);
+}
+
+/*
+ * From a counter of its own to the master
+ */
+
+/*
+ * Attach @event, which was alone so far, to the master of its dup.
+ *
+ * An event that is not ACTIVE is attached by a pointer. One that counts is
+ * handed over, while the PMU is disabled:
+ *
+ *  [A] it becomes attached; since it does not run yet, reads do nothing
+ *  [B] its own counter is folded into its count and given up
+ *  [C] the master gets hints of where the event was, for the driver
+ *  [D] the master is added in its place
+ *
+ * [D] comes after [B], for the counter may be the only one that fits. It can
+ * fail all the same, e.g. where two CPUs share registers. Then
+ *
+ *  [E] the event gets its counter back; a later event will try again
+ *  [F] or its group does not fit any more, and waits for its turn
+ */
+static void perf_dup_take_over(struct perf_event *event,
+			       struct perf_cpu_context *cpuctx,
+			       struct perf_event_context *ctx, void *info)
+{
+	struct perf_event_dup *dup = info;
+	struct perf_event *master = dup->master;
+	struct pmu *pmu = event->pmu;
+
+	lockdep_assert_irqs_disabled();
+	lockdep_assert_held(&ctx->lock);
+
+	if (dup->first != event)
+		return;
+
+	if (event->state != PERF_EVENT_STATE_ACTIVE) {
+		dup->first = NULL;
+		WRITE_ONCE(event->dup, dup);
+		return;
+	}
+
+	perf_pmu_disable(pmu);
+
+	/* [A] */
+	WRITE_ONCE(event->dup, dup);
+	barrier();
+	/* [B] */
+	pmu->del(event, 0);
+
+	/* [C] */
+	if (!dup->nr_active) {
+		master->hw.idx = event->hw.idx;
+		master->hw.last_cpu = event->hw.last_cpu;
+		master->hw.last_tag = event->hw.last_tag;
+	}
+
+	/* [D] */
+	if (!perf_dup_add(event, PERF_EF_START)) {
+		dup->first = NULL;
+		if (event->hw.interrupts == MAX_INTERRUPTS)
+			perf_dup_stop(event, 0);
+	/* [E] */
+	} else if (!pmu->add(event, PERF_EF_START)) {
+		barrier();
+		WRITE_ONCE(event->dup, NULL);
+	/* [F] */
+	} else {
+		dup->first = NULL;
+		perf_event_group_unfit(event);
+	}
+
+	perf_pmu_enable(pmu);
+}
+
+/*
+ * An event that comes from another context, e.g. by perf_pmu_migrate_context(),
+ * left its dup there to others.
+ */
+static struct perf_event_dup *perf_dup_renew(struct perf_event *event)
+{
+	struct perf_event_dup *old = event->dup_link, *new;
+
+	if (refcount_read(&old->refs) == 1 && !old->master &&
+	    RB_EMPTY_NODE(&old->node))
+		return old;
+
+	new = perf_dup_alloc(&old->key, old->ordinal);
+	if (new) {
+		event->dup_link = new;
+		perf_dup_put(old);
+	}
+
+	return new;
+}
+
+/*
+ * Is there a sibling, perhaps the one that is about to join, for which each
+ * member of the group needs a counter of its own?
+ */
+static bool perf_dup_group_excluded(struct perf_event *event)
+{
+	struct perf_event *leader = event->group_leader;
+
+	/* The groups of a child are as its parent's were. */
+	if (event->parent || leader == event)
+		return false;
+
+	return perf_dup_wants_own_counter(event) || perf_dup_group_wants_own(leader);
+}
+
+/**
+ * perf_dup_attach - prepare an event for its context
+ * @event: an event that is about to be installed; it need not be able to share
+ * @ctx: the context, which is set as event->ctx already
+ *
+ * Links the event to the dup of its key and ordinal. With the second event of a
+ * dup come the master and the hand-over of the first. What fails here is not
+ * shared.
+ *
+ * Context: process context; ctx->mutex is held, except for inherited events,
+ * whose task does not run yet.
+ */
+void perf_dup_attach(struct perf_event *event, struct perf_event_context *ctx)
+{
+	struct perf_event *master = NULL, *first = NULL;
+	struct perf_event_dup *dup, *own;
+
+	if (perf_dup_group_excluded(event)) {
+		perf_event_unshare_group(event->group_leader);
+		perf_dup_event_free(event);
+	}
+
+	if (!event->dup_link)
+		return;
+
+	event->dup = NULL;
+	own = perf_dup_renew(event);
+	if (!own)
+		return;
+
+	if (!event->parent)
+		own->ordinal = perf_dup_ordinal(event, ctx);
+
+	for (;;) {
+		raw_spin_lock_irq(&ctx->lock);
+		dup = perf_dup_find(ctx, &own->key, own->ordinal);
+		if (!dup || dup->master || master)
+			break;
+		raw_spin_unlock_irq(&ctx->lock);
+
+		master = perf_event_alloc_master(event);
+		if (!master)
+			return;
+	}
+
+	if (!dup) {
+		own->first = event;
+		rb_add(&own->node, &ctx->dups, perf_dup_less);
+		perf_dup_link(event, own);
+	} else {
+		if (!dup->master)
+			swap(dup->master, master);
+		refcount_inc(&dup->refs);
+		event->dup_link = dup;
+		perf_dup_link(event, dup);
+		WRITE_ONCE(event->dup, dup);
+
+		first = dup->first;
+		if (first && first->state != PERF_EVENT_STATE_ACTIVE) {
+			perf_dup_take_over(first, NULL, ctx, dup);
+			first = NULL;
+		}
+	}
+	raw_spin_unlock_irq(&ctx->lock);
+
+	/* Somebody else had one by then, or nobody needs it any more. */
+	if (master)
+		perf_event_free_master(master);
+	if (dup)
+		perf_dup_put(own);
+	if (first)
+		event_function_call(first, perf_dup_take_over, dup);
+}
