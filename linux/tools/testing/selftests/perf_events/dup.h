@@ -578,7 +578,9 @@ static inline void work(int sock)
 {
 	struct work_order order;
 
-	while (recv(sock, &order, sizeof(order), 0) == sizeof(order)) {
+	/* See wait_for_sleep(). */
+	while (syscall(SYS_recvfrom, sock, &order, sizeof(order), 0, NULL, NULL) ==
+	       sizeof(order)) {
 		switch (order.what) {
 		case WORK_LOOP:
 			burn(order.loops);
@@ -611,30 +613,27 @@ static inline void start_worker(struct __test_metadata *_metadata, struct worker
 	ASSERT_EQ(0, bind_to_cpu(worker->pid, cpu));
 }
 
-static inline char task_state(pid_t pid)
+/*
+ * Waits until the worker has left the CPU, for which the state of the task is no
+ * proof. /proc/PID/syscall tells the number of the system call in which a task
+ * sleeps after wait_task_inactive().
+ */
+static inline void wait_for_sleep(struct __test_metadata *_metadata, struct worker *worker)
 {
-	char path[64], buf[256] = "", *p;
+	char path[64], text[32];
+	ssize_t len;
 	int fd;
 
-	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return '?';
-	if (read(fd, buf, sizeof(buf) - 1) < 0)
-		buf[0] = 0;
-	close(fd);
-	p = strrchr(buf, ')');
-
-	return p && p[1] ? p[2] : '?';
-}
-
-/* Waits until the worker sleeps, then long enough for it to leave the CPU. */
-static inline void wait_for_sleep(struct worker *worker)
-{
+	snprintf(path, sizeof(path), "/proc/%d/syscall", worker->pid);
 	do {
-		usleep(1000);
-	} while (task_state(worker->pid) != 'S');
-	usleep(1000);
+		usleep(5000);
+		fd = open(path, O_RDONLY | O_CLOEXEC);
+		ASSERT_GE(fd, 0);
+		len = read(fd, text, sizeof(text) - 1);
+		ASSERT_GT(len, 0);
+		text[len] = 0;
+		close(fd);
+	} while (!isdigit(text[0]) || strtol(text, NULL, 10) != SYS_recvfrom);
 }
 
 /* The worker does its work and sleeps again. */
@@ -645,7 +644,7 @@ static inline void worker_does(struct __test_metadata *_metadata, struct worker 
 
 	ASSERT_EQ((ssize_t)sizeof(order), send(worker->sock, &order, sizeof(order), 0));
 	ASSERT_EQ((ssize_t)sizeof(order), recv(worker->sock, &order, sizeof(order), 0));
-	wait_for_sleep(worker);
+	wait_for_sleep(_metadata, worker);
 }
 
 static inline void worker_runs(struct __test_metadata *_metadata, struct worker *worker)
@@ -696,7 +695,7 @@ static inline bool dup_setup(struct __test_metadata *_metadata, struct dup_test 
 	start_opener(_metadata, &t->b);
 	start_opener(_metadata, &t->filler);
 	start_worker(_metadata, &t->worker, t->cpu);
-	wait_for_sleep(&t->worker);
+	wait_for_sleep(_metadata, &t->worker);
 
 	fd = try_open(_metadata, &t->a, &attr, on_cpu(t->cpu), -1);
 	if (fd < 0)

@@ -132,7 +132,7 @@ FIXTURE_SETUP(dup_cgroup)
 	close(fd);
 
 	start_worker(_metadata, &self->other, t->cpu);
-	wait_for_sleep(&self->other);
+	wait_for_sleep(_metadata, &self->other);
 }
 
 static void stop(struct worker *worker)
@@ -283,7 +283,7 @@ TEST_F(dup_cgroup, take_turns)
 	for (i = 0; i < 2; i++) {
 		ASSERT_EQ((ssize_t)sizeof(order),
 			  recv(worker[i]->sock, &order, sizeof(order), 0));
-		wait_for_sleep(worker[i]);
+		wait_for_sleep(_metadata, worker[i]);
 	}
 
 	for (i = 0; i < 2; i++) {

@@ -175,8 +175,12 @@ TEST_F(dup_ioctl, join_on_cpu)
 	__u64 before, value, after;
 	int a, b, i;
 
+	/* The counter of the reference goes to another event. */
 	close(self->a);
 	close(self->b);
+	attr = reference(attr);
+	open_event(_metadata, &t->filler, &attr, on_cpu(t->cpu));
+	attr = self->attr;
 	a = open_event(_metadata, &t->a, &attr, on_cpu(t->cpu));
 	worker_does(_metadata, &t->worker, WORK_LOOP, 10 * LOOPS);
 

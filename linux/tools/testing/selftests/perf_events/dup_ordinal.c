@@ -135,7 +135,7 @@ TEST_F(dup_ordinal, two_targets)
 	int fd[4], i;
 
 	start_worker(_metadata, &other, t->cpu);
-	wait_for_sleep(&other);
+	wait_for_sleep(_metadata, &other);
 	leave_counters(_metadata, t, t->cpu, 1);
 
 	fd[0] = open_event(_metadata, &t->a, &self->attr, on_task(t->worker.pid));

@@ -120,7 +120,7 @@ TEST_F(dup_task, running)
 		b = open_event(_metadata, &t->b, &attr, target);
 		from = read_bracket(_metadata, ref, b);
 		do {
-			usleep(500);
+			usleep(5000);
 			to = read_bracket(_metadata, ref, b);
 		} while (to.start == from.end);
 		expect_bracketed(_metadata, from, to);
@@ -129,7 +129,7 @@ TEST_F(dup_task, running)
 	}
 
 	ASSERT_EQ((ssize_t)sizeof(order), recv(t->worker.sock, &order, sizeof(order), 0));
-	wait_for_sleep(&t->worker);
+	wait_for_sleep(_metadata, &t->worker);
 	EXPECT_GE(read_value(_metadata, a), 100 * LOOPS);
 	EXPECT_EQ(read_value(_metadata, ref), read_value(_metadata, a));
 	EXPECT_TRUE(runs_always(a));
