@@ -28,13 +28,14 @@
  *
  * The first attached event that is scheduled in adds the master to the PMU, the
  * last one that is scheduled out deletes it. So the master runs when any of its
- * events does, and no event is ever stopped on behalf of another one.
+ * events does, and no event is stopped because another one is.
  *
  * Programs count the counters of a PMU by opening equal events until they
  * multiplex. They can go on: the k-th equal event that one process (the opener)
  * has on one target (the task, the CPU, or the cgroup on the CPU) belongs to the
  * dup with ordinal k. An opener's events thus have distinct counters, and share
- * them with other openers only.
+ * them with other openers only. Events of one task that are bound to different
+ * CPUs are on one target; they get distinct ordinals though they never meet.
  *
  *			Counting
  *
@@ -68,28 +69,34 @@
  * somebody else. The master is not read before the PMU was enabled once after
  * the add; perf_cpu_pmu_context::enable_gen tells.
  *
+ * Groups are scheduled in and out with the PMU disabled, so where that freezes
+ * all counters at one instant the members of a group take their bases at that
+ * instant. Where a PMU can not be frozen the counters of a group differ by what
+ * is counted between the reads of two of them, as they do without sharing.
+ *
  *			Life time
  *
- * An event that may share brings a perf_event_dup of its own, made when the
- * event is opened or inherited: perf_event::dup_link. perf_dup_attach() runs in
- * process context before the event is installed. It either inserts that dup
- * into the table of the context or, when there is one for the same key and
- * ordinal, links the event to the latter. If that has no master yet, one is
- * allocated and the event that is there already is handed over to it, see
- * perf_dup_take_over(). Whatever fails on the way: the event has a counter of
- * its own, as it would have without all this.
+ * perf_dup_event_init() decides whether a new event may share. perf_dup_attach()
+ * runs in process context before the event is installed: it takes the snapshot
+ * of what the event counts, looks for the dup of the same key and ordinal, and
+ * links the event to it (perf_event::dup_link). The first event of a kind brings
+ * the dup, the second one brings the master and has the first handed over to it,
+ * see perf_dup_take_over(). Whatever fails on the way: the event has a counter
+ * of its own, as it would have without all this.
  *
  * perf_dup_detach() unlinks an event that is removed from its context; the dup
  * leaves the table with its last event. The event keeps its reference, which is
  * put in process context, before the event puts those on its context, its task
- * and its PMU. So a master is never older than all of its events, and needs
- * neither work item nor a reference on the context.
+ * and its PMU. So a master does not outlive the last of its events, and needs
+ * neither a work item nor a reference on the context.
  *
  *			Locking
  *
  * 1. The table, perf_event_dup::{node,users,nr_linked,first,master}, and
- *    perf_event::dup of an event that is not ACTIVE, change under ctx->lock.
- *    ctx->lock or ctx->mutex suffices to look.
+ *    perf_event::dup of an event that is not ACTIVE, change under ctx->lock and
+ *    ctx->mutex; one of the two suffices to look. The context of a task that is
+ *    being forked can not be found by anybody who would link events there; for
+ *    that one ctx->lock suffices to change things.
  *
  * 2. What runs, that is perf_event_dup::{nr_active,added_gen} and
  *    perf_event::dup_run, belongs to the CPU on which the context is active,
@@ -114,7 +121,7 @@
 
 #include "internal.h"
 
-/* Counted up by each event that may share, but for inherited ones. */
+/* Counted up by each event that may share: that has a perf_event::dup_link. */
 DEFINE_STATIC_KEY_DEFERRED_FALSE(perf_dup_enabled, HZ);
 
 /*
@@ -122,6 +129,9 @@ DEFINE_STATIC_KEY_DEFERRED_FALSE(perf_dup_enabled, HZ);
  * counting siblings of a throttled sampling event.
  */
 #define PERF_DUP_STOPPED	((struct perf_event_dup *)1UL)
+
+/* perf_event::dup_link of an event that may share and was not linked so far. */
+#define PERF_DUP_UNLINKED	((struct perf_event_dup *)1UL)
 
 /* kernel.perf_event_dup: */
 enum {
@@ -261,7 +271,7 @@ static void perf_dup_put(struct perf_event_dup *dup)
 {
 	might_sleep();
 
-	if (!refcount_dec_and_test(&dup->refs))
+	if (dup == PERF_DUP_UNLINKED || !refcount_dec_and_test(&dup->refs))
 		return;
 
 	WARN_ON_ONCE(dup->nr_active || dup->nr_linked);
@@ -276,51 +286,21 @@ static void perf_dup_put(struct perf_event_dup *dup)
  * @event: an event of the system call, after pmu::event_init()
  * @opener: the thread group that opens it
  *
- * Decides whether the event may share, and takes the snapshot of what it
- * counts. Failure means that it does not share.
- *
  * Context: process context, without ctx->mutex, since the static key may change.
  */
 void perf_dup_event_init(struct perf_event *event, struct pid *opener)
 {
 	int mode = READ_ONCE(sysctl_perf_event_dup);
-	struct perf_dup_key key;
 
 	if (mode == PERF_DUP_OFF || !perf_dup_eligible(event))
-		return;
-
-	perf_dup_key_init(&key, event);
-	event->dup_link = perf_dup_alloc(&key, 0);
-	if (!event->dup_link)
 		return;
 
 	/* No opener: one that need not tell its own events apart. */
 	if (mode == PERF_DUP_OPENERS)
 		event->dup_opener = get_pid(opener);
 
+	event->dup_link = PERF_DUP_UNLINKED;
 	static_branch_deferred_inc(&perf_dup_enabled);
-}
-
-/**
- * perf_dup_event_inherit - let an inherited event share as its parent does
- * @event: the new event of the child
- * @parent: the event of the parent task that it is a copy of
- *
- * Key, opener and ordinal are those of the parent, whatever the sysctl says by
- * now. The parent, which @event refers to, keeps the static key up.
- *
- * Context: process context. Failure means that the event does not share.
- */
-void perf_dup_event_inherit(struct perf_event *event, struct perf_event *parent)
-{
-	struct perf_event_dup *dup = parent->dup_link;
-
-	if (!dup || !perf_dup_eligible(event))
-		return;
-
-	event->dup_link = perf_dup_alloc(&dup->key, dup->ordinal);
-	if (event->dup_link)
-		event->dup_opener = get_pid(parent->dup_opener);
 }
 
 /**
@@ -348,8 +328,7 @@ void perf_dup_event_free(struct perf_event *event)
 	event->dup_opener = NULL;
 	perf_dup_put(dup);
 
-	if (!event->parent)
-		static_branch_slow_dec_deferred(&perf_dup_enabled);
+	static_branch_slow_dec_deferred(&perf_dup_enabled);
 }
 
 /*
@@ -425,7 +404,8 @@ static bool perf_dup_user_less(struct rb_node *a, const struct rb_node *b)
  * other openers do not matter.
  */
 static unsigned int perf_dup_ordinal(struct perf_event *event,
-				     struct perf_event_context *ctx)
+				     struct perf_event_context *ctx,
+				     const struct perf_dup_key *key)
 {
 	struct perf_event_dup *dup;
 	unsigned int ordinal = 0;
@@ -435,7 +415,7 @@ static unsigned int perf_dup_ordinal(struct perf_event *event,
 	if (!event->dup_opener)
 		return 0;
 
-	while ((dup = perf_dup_find(ctx, &event->dup_link->key, ordinal))) {
+	while ((dup = perf_dup_find(ctx, key, ordinal))) {
 		if (!rb_find(event, &dup->users, perf_dup_user_cmp))
 			break;
 		ordinal++;
@@ -466,7 +446,7 @@ void perf_dup_detach(struct perf_event *event, struct perf_event_context *ctx)
 
 	lockdep_assert_held(&ctx->lock);
 
-	if (!dup || RB_EMPTY_NODE(&event->dup_node))
+	if (RB_EMPTY_NODE(&event->dup_node))
 		return;
 
 	WARN_ON_ONCE(event->dup_run);
@@ -496,12 +476,13 @@ void perf_dup_leave(struct perf_event *event, struct perf_event_context *ctx)
 
 /**
  * perf_dup_for_each_flexible - visit the groups that share with an event
- * @event: an attached event
+ * @event: the event; if it is not attached there are none
  * @ctx: its context, locked
  * @func: called with the leader of each enabled flexible group that has an
  *	event on the same dup, less that of @event itself
  *
- * A group that has several such events is visited for each of them.
+ * A group that has several such events is visited for each of them. The walk is
+ * as long as the number of sharers, which the caller schedules out and in anyway.
  */
 void perf_dup_for_each_flexible(struct perf_event *event,
 				struct perf_event_context *ctx,
@@ -511,6 +492,9 @@ void perf_dup_for_each_flexible(struct perf_event *event,
 	struct rb_node *node;
 
 	lockdep_assert_held(&ctx->lock);
+
+	if (!perf_dup_attached(event))
+		return;
 
 	for (node = rb_first(&event->dup->users); node; node = rb_next(node)) {
 		struct perf_event *leader = __node_2_user(node)->group_leader;
@@ -585,6 +569,21 @@ static void perf_dup_master_off(struct perf_event_dup *dup)
 	dup->master->oncpu = -1;
 }
 
+/*
+ * Attach the event that was alone once it is scheduled out, if it could not be
+ * handed over while it was ACTIVE.
+ */
+static void perf_dup_adopt(struct perf_event_dup *dup)
+{
+	struct perf_event *first = dup->first;
+
+	if (first->state == PERF_EVENT_STATE_ACTIVE)
+		return;
+
+	dup->first = NULL;
+	WRITE_ONCE(first->dup, dup);
+}
+
 /**
  * perf_dup_add - schedule an attached event in
  * @event: the event
@@ -603,6 +602,9 @@ int perf_dup_add(struct perf_event *event, int flags)
 
 	lockdep_assert_irqs_disabled();
 	lockdep_assert_held(&event->ctx->lock);
+
+	if (unlikely(dup->first))
+		perf_dup_adopt(dup);
 
 	if (dup->nr_active) {
 		/* Not credited with what others counted before. */
@@ -650,6 +652,9 @@ void perf_dup_del(struct perf_event *event, int flags)
 
 	lockdep_assert_irqs_disabled();
 	lockdep_assert_held(&event->ctx->lock);
+
+	if (unlikely(dup->first))
+		perf_dup_adopt(dup);
 
 	/* The hand-over found no counter, see perf_dup_take_over(). */
 	if (!event->dup_run)
@@ -742,14 +747,15 @@ void perf_dup_start(struct perf_event *event, int flags)
  *
  *  [A] it becomes attached; since it does not run yet, reads do nothing
  *  [B] its own counter is folded into its count and given up
- *  [C] the master gets hints of where the event was, for the driver
+ *  [C] the master is told where the event was, for drivers that try that first
  *  [D] the master is added in its place
  *
  * [D] comes after [B], for the counter may be the only one that fits. It can
- * fail all the same, e.g. where two CPUs share registers. Then
+ * fail all the same, where CPUs share registers and another CPU is quick to take
+ * what [B] gave up. Then
  *
- *  [E] the event gets its counter back; a later event will try again
- *  [F] or its group does not fit any more, and waits for its turn
+ *  [E] the event gets its counter back; perf_dup_adopt() will try again
+ *  [F] or that fails, too, and its group does not fit any more
  */
 static void perf_dup_take_over(struct perf_event *event,
 			       struct perf_cpu_context *cpuctx,
@@ -766,8 +772,7 @@ static void perf_dup_take_over(struct perf_event *event,
 		return;
 
 	if (event->state != PERF_EVENT_STATE_ACTIVE) {
-		dup->first = NULL;
-		WRITE_ONCE(event->dup, dup);
+		perf_dup_adopt(dup);
 		return;
 	}
 
@@ -779,12 +784,9 @@ static void perf_dup_take_over(struct perf_event *event,
 	/* [B] */
 	pmu->del(event, 0);
 
-	/* [C] */
-	if (!dup->nr_active) {
+	/* [C] Not what else it had there: registers are set up per event. */
+	if (!dup->nr_active)
 		master->hw.idx = event->hw.idx;
-		master->hw.last_cpu = event->hw.last_cpu;
-		master->hw.last_tag = event->hw.last_tag;
-	}
 
 	/* [D] */
 	if (!perf_dup_add(event, PERF_EF_START)) {
@@ -795,6 +797,8 @@ static void perf_dup_take_over(struct perf_event *event,
 	} else if (!pmu->add(event, PERF_EF_START)) {
 		barrier();
 		WRITE_ONCE(event->dup, NULL);
+		if (READ_ONCE(event->rb))
+			perf_event_update_userpage(event);
 	/* [F] */
 	} else {
 		dup->first = NULL;
@@ -802,27 +806,6 @@ static void perf_dup_take_over(struct perf_event *event,
 	}
 
 	perf_pmu_enable(pmu);
-}
-
-/*
- * An event that comes from another context, e.g. by perf_pmu_migrate_context(),
- * left its dup there to others.
- */
-static struct perf_event_dup *perf_dup_renew(struct perf_event *event)
-{
-	struct perf_event_dup *old = event->dup_link, *new;
-
-	if (refcount_read(&old->refs) == 1 && !old->master &&
-	    RB_EMPTY_NODE(&old->node))
-		return old;
-
-	new = perf_dup_alloc(&old->key, old->ordinal);
-	if (new) {
-		event->dup_link = new;
-		perf_dup_put(old);
-	}
-
-	return new;
 }
 
 /*
@@ -840,6 +823,67 @@ static bool perf_dup_group_excluded(struct perf_event *event)
 	return perf_dup_wants_own_counter(event) || perf_dup_group_wants_own(leader);
 }
 
+static void __perf_dup_attach(struct perf_event *event,
+			      struct perf_event_context *ctx,
+			      const struct perf_dup_key *key,
+			      unsigned int ordinal)
+{
+	struct perf_event_dup *dup, *new = NULL, *old = event->dup_link;
+	struct perf_event *master = NULL, *first = NULL;
+
+	event->dup = NULL;
+
+	for (;;) {
+		raw_spin_lock_irq(&ctx->lock);
+		dup = perf_dup_find(ctx, key, ordinal);
+		if (dup ? dup->master || master : !!new)
+			break;
+		raw_spin_unlock_irq(&ctx->lock);
+
+		if (dup)
+			master = perf_event_alloc_master(event);
+		else
+			new = perf_dup_alloc(key, ordinal);
+
+		if (dup ? !master : !new) {
+			/* Not shared. */
+			kfree(new);
+			return;
+		}
+	}
+
+	if (!dup) {
+		swap(dup, new);
+		dup->first = event;
+		rb_add(&dup->node, &ctx->dups, perf_dup_less);
+	} else {
+		refcount_inc(&dup->refs);
+		if (!dup->master)
+			swap(dup->master, master);
+		WRITE_ONCE(event->dup, dup);
+
+		first = dup->first;
+		if (first && first->state != PERF_EVENT_STATE_ACTIVE) {
+			perf_dup_adopt(dup);
+			first = NULL;
+		}
+	}
+	event->dup_link = dup;
+	perf_dup_link(event, dup);
+	raw_spin_unlock_irq(&ctx->lock);
+
+	/* Somebody else was faster, or gone. */
+	if (master)
+		perf_event_free_master(master);
+	kfree(new);
+	/* The event was in another context. */
+	perf_dup_put(old);
+
+	/* Never for a child that is being forked: it does not run yet. */
+	if (first)
+		event_function_call(first, perf_dup_take_over, dup);
+}
+
 /**
  * perf_dup_attach - prepare an event for its context
  * @event: an event that is about to be installed; it need not be able to share
@@ -849,13 +893,13 @@ static bool perf_dup_group_excluded(struct perf_event *event)
  * dup come the master and the hand-over of the first. What fails here is not
  * shared.
  *
- * Context: process context; ctx->mutex is held, except for inherited events,
- * whose task does not run yet.
+ * Context: process context, ctx->mutex is held.
  */
 void perf_dup_attach(struct perf_event *event, struct perf_event_context *ctx)
 {
-	struct perf_event *master = NULL, *first = NULL;
-	struct perf_event_dup *dup, *own;
+	struct perf_dup_key key;
+
+	lockdep_assert_held(&ctx->mutex);
 
 	if (perf_dup_group_excluded(event)) {
 		perf_event_unshare_group(event->group_leader);
@@ -865,51 +909,42 @@ void perf_dup_attach(struct perf_event *event, struct perf_event_context *ctx)
 	if (!event->dup_link)
 		return;
 
-	event->dup = NULL;
-	own = perf_dup_renew(event);
-	if (!own)
+	/* Moved here: the driver may have rewritten what the key is made of. */
+	if (event->dup_link != PERF_DUP_UNLINKED)
+		key = event->dup_link->key;
+	else
+		perf_dup_key_init(&key, event);
+
+	__perf_dup_attach(event, ctx, &key, perf_dup_ordinal(event, ctx, &key));
+}
+
+/**
+ * perf_dup_inherit - prepare an inherited event for the context of a child
+ * @event: the new event
+ * @ctx: the context of the child, which does not run yet
+ * @parent: the event of the parent task that is inherited
+ *
+ * Opener, ordinal and whether to share are as for the parent, whatever the
+ * sysctl says by now.
+ *
+ * Context: process context, the mutex of @parent's context is held.
+ */
+void perf_dup_inherit(struct perf_event *event, struct perf_event_context *ctx,
+		      struct perf_event *parent)
+{
+	struct perf_event_dup *dup = parent->dup_link;
+	struct perf_dup_key key;
+
+	if (!dup || dup == PERF_DUP_UNLINKED || !perf_dup_eligible(event))
 		return;
 
-	if (!event->parent)
-		own->ordinal = perf_dup_ordinal(event, ctx);
+	/* Up already, for the parent; cpus_read_lock() can not be taken here. */
+	if (!static_key_fast_inc_not_disabled(&perf_dup_enabled.key.key))
+		return;
 
-	for (;;) {
-		raw_spin_lock_irq(&ctx->lock);
-		dup = perf_dup_find(ctx, &own->key, own->ordinal);
-		if (!dup || dup->master || master)
-			break;
-		raw_spin_unlock_irq(&ctx->lock);
+	event->dup_link = PERF_DUP_UNLINKED;
+	event->dup_opener = get_pid(parent->dup_opener);
 
-		master = perf_event_alloc_master(event);
-		if (!master)
-			return;
-	}
-
-	if (!dup) {
-		own->first = event;
-		rb_add(&own->node, &ctx->dups, perf_dup_less);
-		perf_dup_link(event, own);
-	} else {
-		if (!dup->master)
-			swap(dup->master, master);
-		refcount_inc(&dup->refs);
-		event->dup_link = dup;
-		perf_dup_link(event, dup);
-		WRITE_ONCE(event->dup, dup);
-
-		first = dup->first;
-		if (first && first->state != PERF_EVENT_STATE_ACTIVE) {
-			perf_dup_take_over(first, NULL, ctx, dup);
-			first = NULL;
-		}
-	}
-	raw_spin_unlock_irq(&ctx->lock);
-
-	/* Somebody else had one by then, or nobody needs it any more. */
-	if (master)
-		perf_event_free_master(master);
-	if (dup)
-		perf_dup_put(own);
-	if (first)
-		event_function_call(first, perf_dup_take_over, dup);
+	perf_dup_key_init(&key, event);
+	__perf_dup_attach(event, ctx, &key, dup->ordinal);
 }

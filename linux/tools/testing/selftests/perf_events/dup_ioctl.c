@@ -178,6 +178,7 @@ TEST_F(dup_ioctl, join_on_cpu)
 	/* The counter of the reference goes to another event. */
 	close(self->a);
 	close(self->b);
+	close(self->ref);
 	attr = reference(attr);
 	open_event(_metadata, &t->filler, &attr, on_cpu(t->cpu));
 	attr = self->attr;
