@@ -102,7 +102,7 @@ class Guest:
 
     def initrd(self):
         base = self.base or initramfs.programs(self.arch.name)
-        return initramfs.image(self.name, base, self.scenario, self.files)
+        return initramfs.image(self.name, self.arch.name, base, self.scenario, self.files)
 
     def interact(self):
         """Hand the terminal to the guest."""

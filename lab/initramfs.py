@@ -167,9 +167,10 @@ def pack(tree):
     return path
 
 
-def image(name, base, scenario, files=()):
+def image(name, arch, base, scenario, files=()):
     """The file system of one guest: BASE, init, the scenario (a shell
-    script), and FILES: pairs of a name in the guest and a path here."""
+    script), and FILES with the libraries that they need: pairs of a name in the
+    guest and a path here."""
     tree = Tree(name)
     tree.file("init", GUEST / "init")
     tree.data("lab/scenario", scenario.encode())
@@ -178,6 +179,7 @@ def image(name, base, scenario, files=()):
             tree.copy(inner.strip("/"), path)
         else:
             tree.file(inner.strip("/"), path)
+            add_libraries(tree, arch, [path])
     path = steps.BUILD / "initramfs" / f"guest-{name}.cpio.gz"
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")

@@ -26,7 +26,7 @@ def fragments(arch, flavour, source):
     """The files that make a configuration; later ones win.
 
     series.config names symbols that the series brings, so it counts only for
-    a tree that has the series' tests.
+    a tree that has the series.
     """
     names = ["common", arch, flavour, f"{flavour}-{arch}"]
     if has_series(source):
@@ -36,7 +36,7 @@ def fragments(arch, flavour, source):
 
 
 def has_series(source):
-    return (Path(source) / "kernel/events/dup_test.c").exists()
+    return (Path(source) / "kernel/events/dup.c").exists()
 
 
 def parse(text):
