@@ -15,7 +15,7 @@ from ktap import RESULTS, Ktap, leaves
 
 SKIPS = Path(__file__).resolve().parent / "selftest-skips.txt"
 GUEST = Path(__file__).resolve().parent / "guest"
-TIMEOUT = 1200
+TIMEOUT = 1800
 SUITES = {"arm64": ["min_heap"], "x86_64": ["min_heap", "hw_breakpoint"]}
 SERIES_SUITES = ["perf_event_dup"]
 
