@@ -26,8 +26,9 @@ class Ktap:
         """One test; DETAIL is shown with a failure, SKIP is the reason."""
         self.count += 1
         self.failed += not ok and skip is None
-        for line in str(detail).splitlines():
-            self.lines.append(f"# {line}")
+        if not ok and skip is None:
+            for line in str(detail).splitlines():
+                self.lines.append(f"# {line}")
         name = name.replace("#", "\\#")
         word = "ok" if ok or skip is not None else "not ok"
         end = f" # SKIP {skip}" if skip is not None else ""
