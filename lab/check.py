@@ -213,7 +213,8 @@ def kunit_output_is_taken_from_the_log():
     lines = suites.kunit_lines([
         "[    1.000000] Linux", "[    1.000000] KTAP version 1", "[    1.000000] 1..1",
         "[    1.000000]     ok 1 a_test", "[    1.000000] ok 1 a_suite",
-        "[    1.100000] Freeing unused kernel memory", "LAB: scenario begins", "KTAP version 1", "not ok 1 other"])
+        "[    1.100000] Freeing unused kernel memory",
+        "LAB: scenario begins", "KTAP version 1", "not ok 1 other"])
     check(lines == ["KTAP version 1", "1..1", "    ok 1 a_test", "ok 1 a_suite"], str(lines))
 
 

@@ -103,6 +103,11 @@ def needed(path):
             re.findall(r"\(NEEDED\).*\[(.+)\]", said))
 
 
+def executables(directory):
+    return [path for path in sorted(Path(directory).rglob("*"))
+            if path.is_file() and os.access(path, os.X_OK)]
+
+
 def add_libraries(tree, arch, programs):
     """Put the C library, and what else the programs name, beside them."""
     queue = [Path(path) for path in programs]
@@ -148,8 +153,7 @@ def programs(arch, perf=None, selftests=None):
         binaries.append(perf)
     if selftests:
         tree.copy("kselftest", selftests)
-        binaries += [path for path in sorted(Path(selftests).rglob("*"))
-                     if path.is_file() and os.access(path, os.X_OK)]
+        binaries += executables(selftests)
     add_libraries(tree, arch, binaries)
     return pack(tree)
 
@@ -177,6 +181,7 @@ def image(name, arch, base, scenario, files=()):
     for inner, path in files:
         if Path(path).is_dir():
             tree.copy(inner.strip("/"), path)
+            add_libraries(tree, arch, executables(path))
         else:
             tree.file(inner.strip("/"), path)
             add_libraries(tree, arch, [path])

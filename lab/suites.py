@@ -18,6 +18,8 @@ GUEST = Path(__file__).resolve().parent / "guest"
 TIMEOUT = 1800
 SUITES = {"arm64": ["min_heap"], "x86_64": ["min_heap", "hw_breakpoint"]}
 SERIES_SUITES = ["perf_event_dup"]
+# What the series' selftests say when they skip on a kernel without it.
+NOT_THERE = "kernel without shared counters"
 
 # In virtual time QEMU has one count of instructions for all CPUs, so with two of
 # them a task's counter also advances while the other CPU has its turn. This
@@ -91,7 +93,7 @@ def check_kunit(arch, source, log, results):
                        "no result line in the KUnit output")
 
 
-def check_selftests(arch, outcome, skips, one_cpu, results):
+def check_selftests(arch, outcome, skips, one_cpu, series, results):
     """build/results/kselftest-ARCH.ktap: the runner's output, and a line with
     the reason for each case that is left out."""
     texts = {}
@@ -118,6 +120,11 @@ def check_selftests(arch, outcome, skips, one_cpu, results):
         results.result(not bad, f"selftests pass on {arch}{name}",
                        "\n".join(line for test in bad
                                  for line in (test.name, *test.detail[-5:])))
+        if series:
+            blind = [test.name for test in leaves(text)
+                     if test.status == "skip" and NOT_THERE in test.reason]
+            results.result(not blind, f"no selftest misses the series on {arch}{name}",
+                           "\n".join(blind))
 
 
 def test(arch):
@@ -129,7 +136,8 @@ def test(arch):
     # arm64 counts instructions only in virtual time; no PMU on x86_64 at all.
     icount = boot.ICOUNT if arch == "arm64" else None
     one_cpu = ONE_CPU if icount else []
-    scenario = "\n".join([*arguments(skips), f"ONE_CPU='{' '.join(one_cpu)}'", (GUEST / "kselftest.sh").read_text()])
+    scenario = "\n".join([*arguments(skips), f"ONE_CPU='{' '.join(one_cpu)}'",
+                          (GUEST / "kselftest.sh").read_text()])
     results = Ktap(f"guest-{arch}")
     guest = boot.Guest(f"test-{arch}", arch, image, scenario, base=base,
                        append="kunit.autorun=1", timeout=TIMEOUT, icount=icount,
@@ -142,5 +150,5 @@ def test(arch):
                    f"the guest of {arch} ended by itself and reported no trouble",
                    "\n".join([*outcome.problems, f"log: build/logs/{outcome.log.name}"]))
     check_kunit(arch, source, outcome.log, results)
-    check_selftests(arch, outcome, skips, one_cpu, results)
+    check_selftests(arch, outcome, skips, one_cpu, kconfig.has_series(source), results)
     return results.finish()
