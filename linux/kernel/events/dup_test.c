@@ -53,7 +53,8 @@
  * @late:  counters are assigned when the PMU is enabled, and events then move
  *	   between counters, as on x86; else add() programs the counter, as on arm
  * @txn:   a group is added without looking, and checked when it is complete
- * @nmi:   all events are read as from NMI, whenever one is added or deleted
+ * @nmi:   all events are read as from NMI, whenever one is added or deleted and
+ *	   when the PMU is enabled
  */
 struct model_type {
 	const char	*desc;
@@ -124,7 +125,7 @@ struct model {
 	atomic_t			nr_users;
 	atomic_t			nr_masters;
 
-	/* Called in add() and del(), where an NMI may come. */
+	/* Called in add(), del() and pmu_enable(), where an NMI may come. */
 	void				(*nmi)(struct model *m);
 	/* Called at the end of a read(), once: the counters go on meanwhile. */
 	void				(*after_read)(struct model *m);
@@ -507,10 +508,12 @@ static void model_pmu_enable(struct pmu *pmu)
 	if (c->nr > m->nr_counters)
 		model_broken(m, "%d events on %d counters", c->nr, m->nr_counters);
 
+	model_nmi(m);
 	if (c->added)
 		model_assign(m, c);
 	c->added = false;
 	c->disabled = false;
+	model_nmi(m);
 }
 
 static void model_start_txn(struct pmu *pmu, unsigned int txn_flags)
@@ -1989,6 +1992,34 @@ static void test_rotation(struct kunit *test)
 		KUNIT_EXPECT_GT_MSG(test, ev->ran, 0, "event %td", ev - t->events);
 }
 
+/* Many that share one counter have their turn together, not one after the other. */
+static void test_rotation_by_key(struct kunit *test)
+{
+	struct dup_event *a, *b, *sibling;
+	u64 ticks = 200;
+
+	set_counters(test, 1);
+	sysctl_perf_event_dup = 2;
+	a = open_cpu(test, 0, ATTR(.config = 1));
+	for (int i = 0; i < 20; i++)
+		open_cpu(test, 1, ATTR(.config = 1));
+	/* A group of them as well. */
+	sibling = open_sibling(test, 1, open_cpu(test, 1, ATTR(.config = 1)), ATTR(.config = 1));
+	b = open_cpu(test, 0, ATTR(.config = 2));
+
+	for (int i = 0; i < ticks; i++) {
+		advance(test, 1);
+		usleep_range(500, 1000);
+	}
+	check_events(test);
+
+	/* Half of the time each, but for how timers go. */
+	KUNIT_EXPECT_GT(test, a->ran, ticks / 5);
+	KUNIT_EXPECT_GT(test, b->ran, ticks / 5);
+	KUNIT_EXPECT_GT(test, sibling->ran, ticks / 5);
+	KUNIT_EXPECT_LE(test, a->ran + b->ran, ticks);
+}
+
 /* ===== Test cases: what can fail ===== */
 
 /* Without a master an event has its own counter, as it had before. */
@@ -2754,6 +2785,7 @@ static struct kunit_case dup_test_cases[] = {
 	KUNIT_CASE_PARAM(test_group_does_not_fit, model_gen_params),
 	KUNIT_CASE_PARAM(test_pinned_and_flexible, model_gen_params),
 	KUNIT_CASE_PARAM(test_rotation, model_gen_params),
+	KUNIT_CASE_PARAM(test_rotation_by_key, model_gen_params),
 	KUNIT_CASE_PARAM(test_master_refused, model_gen_params),
 	KUNIT_CASE_PARAM(test_hand_over_refused, model_gen_params),
 	KUNIT_CASE_PARAM(test_hand_over_refused_time, model_gen_params),
