@@ -475,7 +475,7 @@ void perf_dup_leave(struct perf_event *event, struct perf_event_context *ctx)
 }
 
 /**
- * perf_dup_for_each_flexible - visit the groups that share with an event
+ * perf_dup_visit_flexible - visit the groups that share with an event
  * @event: the event; if it is not attached there are none
  * @ctx: its context, locked
  * @func: called with the leader of each enabled flexible group that has an
@@ -484,10 +484,10 @@ void perf_dup_leave(struct perf_event *event, struct perf_event_context *ctx)
  * A group that has several such events is visited for each of them. The walk is
  * as long as the number of sharers, which the caller schedules out and in anyway.
  */
-void perf_dup_for_each_flexible(struct perf_event *event,
-				struct perf_event_context *ctx,
-				void (*func)(struct perf_event *leader,
-					     struct perf_event_context *ctx))
+void perf_dup_visit_flexible(struct perf_event *event,
+			     struct perf_event_context *ctx,
+			     void (*func)(struct perf_event *leader,
+					  struct perf_event_context *ctx))
 {
 	struct rb_node *node;
 
@@ -764,6 +764,7 @@ static void perf_dup_take_over(struct perf_event *event,
 	struct perf_event_dup *dup = info;
 	struct perf_event *master = dup->master;
 	struct pmu *pmu = event->pmu;
+	bool throttled;
 
 	lockdep_assert_irqs_disabled();
 	lockdep_assert_held(&ctx->lock);
@@ -776,6 +777,7 @@ static void perf_dup_take_over(struct perf_event *event,
 		return;
 	}
 
+	throttled = event->hw.interrupts == MAX_INTERRUPTS;
 	perf_pmu_disable(pmu);
 
 	/* [A] */
@@ -791,10 +793,10 @@ static void perf_dup_take_over(struct perf_event *event,
 	/* [D] */
 	if (!perf_dup_add(event, PERF_EF_START)) {
 		dup->first = NULL;
-		if (event->hw.interrupts == MAX_INTERRUPTS)
+		if (throttled)
 			perf_dup_stop(event, 0);
 	/* [E] */
-	} else if (!pmu->add(event, PERF_EF_START)) {
+	} else if (!pmu->add(event, throttled ? 0 : PERF_EF_START)) {
 		barrier();
 		WRITE_ONCE(event->dup, NULL);
 		if (READ_ONCE(event->rb))

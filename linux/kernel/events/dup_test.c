@@ -1258,8 +1258,14 @@ static void test_never_shared(struct kunit *test)
 	check_events(test);
 	close_event(b);
 	close_event(a);
+}
 
-	/* The PMU has to opt in. */
+/* The PMU has to opt in. */
+static void test_opt_in(struct kunit *test)
+{
+	struct dup_test *t = test->priv;
+	struct dup_event *a, *b;
+
 	t->model.pmu.capabilities &= ~PERF_PMU_CAP_SHARE;
 	a = open_cpu(test, 0, ATTR(.config = 1));
 	b = open_cpu(test, 1, ATTR(.config = 1));
@@ -1874,15 +1880,16 @@ static void test_group_equal_members(struct kunit *test)
 /* A group that does not fit leaves those alone that share with its members. */
 static void test_group_does_not_fit(struct kunit *test)
 {
+	struct perf_event_attr pinned = ATTR(.config = 1, .pinned = 1);
 	struct dup_event *a, *b, *leader;
 	struct dup_test *t = test->priv;
 
 	set_counters(test, 2);
-	a = open_cpu(test, 0, ATTR(.config = 1, .pinned = 1));
-	b = open_cpu(test, 1, ATTR(.config = 1, .pinned = 1));
+	a = open_cpu(test, 0, pinned);
+	b = open_cpu(test, 1, pinned);
 	leader = open_cpu(test, 2, ATTR(.config = 1, .disabled = 1));
-	open_sibling(test, 2, leader, ATTR(.config = 3));
-	open_sibling(test, 2, leader, ATTR(.config = 4));
+	for (int i = 3; i <= 4; i++)
+		open_sibling(test, 2, leader, ATTR(.config = i));
 	perf_event_enable(leader->event);
 
 	for (int i = 0; i < 10; i++) {
@@ -2761,6 +2768,7 @@ static struct kunit_case dup_test_cases[] = {
 	KUNIT_CASE_PARAM(test_different_pairs, model_gen_params),
 	KUNIT_CASE_PARAM(test_equal_events, model_gen_params),
 	KUNIT_CASE_PARAM(test_never_shared, model_gen_params),
+	KUNIT_CASE_PARAM(test_opt_in, model_gen_params),
 	KUNIT_CASE_PARAM(test_kernel_counter, model_gen_params),
 	KUNIT_CASE_PARAM(test_sibling_excludes_leader, model_gen_params),
 	KUNIT_CASE_PARAM(test_ordinals, model_gen_params),
