@@ -88,10 +88,15 @@ class Guest:
             # TCG has no invariant time stamp counter, and on a busy machine
             # its timer may come too late for the kernel's check of it.
             append.append("tsc=unstable no_timer_check")
+        append.append(f"lab.cpus={self.smp}")
         if self.append:
             append.append(self.append)
+        smp = f"{self.smp}"
+        if arch.name == "x86_64":
+            # The firmware's MP table has only one entry per socket.
+            smp += f",sockets={self.smp}"
         command = [arch.qemu_program(), "-machine", arch.machine, "-cpu", cpu,
-                   "-accel", self.accel, "-smp", str(self.smp), "-m", self.memory,
+                   "-accel", self.accel, "-smp", smp, "-m", self.memory,
                    "-nodefaults", "-no-user-config", "-no-reboot",
                    "-display", "none", "-kernel", str(self.kernel),
                    "-initrd", str(initrd), "-append", " ".join(append)]
