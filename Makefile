@@ -14,6 +14,10 @@ export ARCH LINUX JOBS ACCEL V FORCE
 MAKEFLAGS += --no-print-directory
 MAKEOVERRIDES =
 
+# Nor can they live with these in a path.
+ifneq ($(words $(CURDIR))$(findstring :,$(CURDIR)),1)
+$(error the kernel cannot be built in a directory with a space or a colon in its name)
+endif
 ifneq ($(filter-out arm64 x86_64,$(ARCH)),)
 $(error ARCH is arm64 or x86_64, not "$(ARCH)")
 endif

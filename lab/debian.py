@@ -9,6 +9,7 @@ added to the system, and nothing is installed.
 import os
 import shutil
 
+import source
 import steps
 
 DEBIAN_ARCH = {"arm64": "arm64", "x86_64": "amd64"}
@@ -28,10 +29,8 @@ def _configure(arch):
         ("Acquire::Languages", "none"),
         ("APT::Get::AllowUnauthenticated", "false"),
         ("Acquire::AllowInsecureRepositories", "false"))]
-    # The system's list of architectures, and what it does after an update.
-    settings += [f"#clear {name};" for name in (
-        "APT::Architectures", "APT::Update::Pre-Invoke",
-        "APT::Update::Post-Invoke", "APT::Update::Post-Invoke-Success")]
+    # Not the system's list of architectures.
+    settings += ["#clear APT::Architectures;"]
     settings += [f'APT::Architectures {{ "{DEBIAN_ARCH[arch]}"; }};']
     steps.write(place / "apt.conf", "\n".join(settings) + "\n")
     return place
@@ -49,9 +48,9 @@ def package(arch, name):
     env = dict(os.environ, APT_CONFIG=str(place / "apt.conf"), LC_ALL="C")
     for old in place.glob(f"{name}_*.deb"):
         old.unlink()
-    steps.run(f"ask apt for packages of {arch}", ["apt-get", "-q", "update"],
+    steps.run(f"ask apt for packages of {arch}", ["apt-get", "-q", *source.APT_OPTIONS, "update"],
               "packages", env=env, timeout=600)
-    steps.run(f"download {name} for {arch}", ["apt-get", "-q", "download", name],
+    steps.run(f"download {name} for {arch}", ["apt-get", "-q", *source.APT_OPTIONS, "download", name],
               "packages", cwd=place, env=env, timeout=600)
     found = list(place.glob(f"{name}_*.deb"))
     if len(found) != 1:

@@ -15,6 +15,8 @@ import steps
 from gittree import LINUX, commit, commit_tree, create, environment, git, tree_of
 
 PACKAGE = "linux-source-7.3"
+# The system\'s apt.conf.d is read after our file; options are read last.
+APT_OPTIONS = ["-o", "APT::Default-Release="]
 SUITE = "trixie-backports"
 APT = steps.BUILD / "apt"
 KEYRINGS = ("/usr/share/keyrings/debian-archive-keyring.gpg",
@@ -152,7 +154,7 @@ def download():
         configure(uri, keyring)
         env = dict(os.environ, APT_CONFIG=str(APT / "apt.conf"), LC_ALL="C")
         if steps.attempt(f"ask {SUITE} for {PACKAGE}",
-                         ["apt-get", "-q", "update", "--error-on=any"],
+                         ["apt-get", "-q", *APT_OPTIONS, "update", "--error-on=any"],
                          "source", env=env, timeout=600) == 0:
             break
     else:
@@ -161,7 +163,7 @@ def download():
                   "say LINUX=DIR to use a kernel tree of your own")
     for path in APT.glob("*.deb"):
         path.unlink()
-    steps.run(f"download {PACKAGE}", ["apt-get", "-q", "download", PACKAGE],
+    steps.run(f"download {PACKAGE}", ["apt-get", "-q", *APT_OPTIONS, "download", PACKAGE],
               "source", cwd=APT, env=env, timeout=3600)
     found = list(APT.glob("*.deb"))
     if len(found) != 1:
@@ -182,10 +184,6 @@ def configure(uri, keyring):
         ("Dir::Etc::PreferencesParts", "-"), ("Acquire::Languages", "none"),
         ("APT::Get::AllowUnauthenticated", "false"),
         ("Acquire::AllowInsecureRepositories", "false"))]
-    # What the system does after an update is none of ours.
-    settings += [f"#clear {name};" for name in (
-        "APT::Update::Pre-Invoke", "APT::Update::Post-Invoke",
-        "APT::Update::Post-Invoke-Success", "DPkg::Post-Invoke")]
     (APT / "apt.conf").write_text("\n".join(settings) + "\n")
 
 

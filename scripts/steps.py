@@ -35,6 +35,17 @@ TAIL = 30
 _keys = {}
 
 
+def _leave(*_):
+    raise SystemExit(1)
+
+
+# A closed terminal or a kill ends what was started from here, too: that is
+# done in except and finally blocks. Whoever ignores a signal goes on doing so.
+for _number in (signal.SIGTERM, signal.SIGHUP):
+    if signal.getsignal(_number) == signal.SIG_DFL:
+        signal.signal(_number, _leave)
+
+
 def verbose():
     return os.environ.get("V", "0") not in ("", "0")
 
