@@ -710,8 +710,7 @@ void perf_dup_stop(struct perf_event *event, int flags)
 	if (!dup || dup == PERF_DUP_STOPPED)
 		return;
 
-	perf_dup_read_master(dup);
-	perf_dup_fold(event, dup);
+	perf_dup_read(event);
 	/* Against NMIs on this CPU: not running after the last fold. */
 	barrier();
 	WRITE_ONCE(event->dup_run, PERF_DUP_STOPPED);

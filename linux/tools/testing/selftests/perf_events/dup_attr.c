@@ -22,16 +22,6 @@ FIXTURE_VARIANT(dup_attr)
 	bool			alone;
 };
 
-#define SHARES(name, code)					\
-	static void change_##name(struct perf_event_attr *attr)	\
-	{							\
-		code;						\
-	}							\
-	FIXTURE_VARIANT_ADD(dup_attr, name)			\
-	{							\
-		.change = change_##name,			\
-	}
-
 #define SPLITS(name, counters, code)				\
 	static void change_##name(struct perf_event_attr *attr)	\
 	{							\
@@ -42,6 +32,8 @@ FIXTURE_VARIANT(dup_attr)
 		.change = change_##name,			\
 		.apart = counters,				\
 	}
+
+#define SHARES(name, code)	SPLITS(name, 0, code)
 
 #if defined(__aarch64__) || defined(__arm__)
 #define RAW_INSTRUCTIONS	0x08
@@ -110,28 +102,8 @@ SHARES(comm, attr->comm = 1);
 SHARES(task, attr->task = 1);
 SHARES(context_switch, attr->context_switch = 1);
 SHARES(sample_id_all, attr->sample_id_all = 1);
-
-static void change_inherit_stat(struct perf_event_attr *attr)
-{
-	attr->inherit = 1;
-	attr->inherit_stat = 1;
-}
-
-FIXTURE_VARIANT_ADD(dup_attr, inherit_stat)
-{
-	.change = change_inherit_stat,
-};
-
-static void change_inherit_thread(struct perf_event_attr *attr)
-{
-	attr->inherit = 1;
-	attr->inherit_thread = 1;
-}
-
-FIXTURE_VARIANT_ADD(dup_attr, inherit_thread)
-{
-	.change = change_inherit_thread,
-};
+SHARES(inherit_stat, attr->inherit = 1; attr->inherit_stat = 1);
+SHARES(inherit_thread, attr->inherit = 1; attr->inherit_thread = 1);
 
 /* perf stat, cAdvisor and others set it on counting events. */
 static void change_sample_type(struct perf_event_attr *attr)
@@ -146,38 +118,9 @@ FIXTURE_VARIANT_ADD(dup_attr, sample_type)
 	.change = change_sample_type,
 };
 
-static void change_exclude_callchain(struct perf_event_attr *attr)
-{
-	attr->exclude_callchain_user = 1;
-	attr->exclude_callchain_kernel = 1;
-}
-
-FIXTURE_VARIANT_ADD(dup_attr, exclude_callchain)
-{
-	.change = change_exclude_callchain,
-};
-
-static void change_watermark(struct perf_event_attr *attr)
-{
-	attr->watermark = 1;
-	attr->wakeup_watermark = 4096;
-}
-
-FIXTURE_VARIANT_ADD(dup_attr, watermark)
-{
-	.change = change_watermark,
-};
-
-static void change_clockid(struct perf_event_attr *attr)
-{
-	attr->use_clockid = 1;
-	attr->clockid = CLOCK_MONOTONIC;
-}
-
-FIXTURE_VARIANT_ADD(dup_attr, clockid)
-{
-	.change = change_clockid,
-};
+SHARES(exclude_callchain, attr->exclude_callchain_user = 1; attr->exclude_callchain_kernel = 1);
+SHARES(watermark, attr->watermark = 1; attr->wakeup_watermark = 4096);
+SHARES(clockid, attr->use_clockid = 1; attr->clockid = CLOCK_MONOTONIC);
 
 FIXTURE_SETUP(dup_attr)
 {
