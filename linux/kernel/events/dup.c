@@ -74,6 +74,19 @@
  * instant. Where a PMU can not be frozen the counters of a group differ by what
  * is counted between the reads of two of them, as they do without sharing.
  *
+ * User space may read the counter itself, by what the event's mmap()ed page says
+ * (perf_event_update_userpage()). For an attached event that is the master's
+ * counter, and the offset to the event's count is
+ *
+ *	count - dup_base + master->count - master->hw.prev_count
+ *
+ * where reads change nothing: they move the first two by one amount and the last
+ * two by another. It changes when the driver programs the counter, which it
+ * tells by updating the page of the master, that has none; then the pages of the
+ * active events are written. There can be a thousand sharers, and this may be
+ * an NMI, so only PERF_DUP_MAX_PAGES of them name the counter. All others, and
+ * those for which it can not be said for certain, have index 0: use read().
+ *
  *			Life time
  *
  * perf_dup_event_init() decides whether a new event may share. perf_dup_attach()
@@ -98,10 +111,12 @@
  *    being forked can not be found by anybody who would link events there; for
  *    that one ctx->lock suffices to change things.
  *
- * 2. What runs, that is perf_event_dup::{nr_active,added_gen} and
+ * 2. What runs, that is perf_event_dup::{nr_active,added_gen,pages,nr_pages} and
  *    perf_event::dup_run, belongs to the CPU on which the context is active,
  *    with interrupts off; an event that is ACTIVE is attached on that CPU. An
- *    unlink on any other CPU is of an event that is not ACTIVE.
+ *    unlink on any other CPU is of an event that is not ACTIVE. The list of
+ *    pages changes with the PMU disabled and in the order of RCU, since NMIs of
+ *    the PMU walk it.
  *
  * 3. perf_dup_read(), perf_dup_start() and perf_dup_stop() may nest inside of
  *    all others and inside of themselves, from NMI, on that CPU.
@@ -129,6 +144,9 @@ DEFINE_STATIC_KEY_DEFERRED_FALSE(perf_dup_enabled, HZ);
  * counting siblings of a throttled sampling event.
  */
 #define PERF_DUP_STOPPED	((struct perf_event_dup *)1UL)
+
+/* So many user pages of one dup can say where its counter is. */
+#define PERF_DUP_MAX_PAGES	8
 
 /* perf_event::dup_link of an event that may share and was not linked so far. */
 #define PERF_DUP_UNLINKED	((struct perf_event_dup *)1UL)
@@ -562,6 +580,133 @@ static __always_inline void perf_dup_join(struct perf_event *event,
 	WRITE_ONCE(event->dup_run, dup);
 }
 
+/*
+ * User pages
+ */
+
+/* @event is scheduled in: may its page name the counter? */
+static void perf_dup_show_page(struct perf_event *event,
+			       struct perf_event_dup *dup)
+{
+	if (hlist_unhashed(&event->hlist_entry) &&
+	    dup->nr_pages < PERF_DUP_MAX_PAGES) {
+		dup->nr_pages++;
+		hlist_add_head_rcu(&event->hlist_entry, &dup->pages);
+	}
+
+	perf_event_update_userpage(event);
+}
+
+/* @event was scheduled out. */
+static void perf_dup_hide_page(struct perf_event *event,
+			       struct perf_event_dup *dup)
+{
+	if (!hlist_unhashed(&event->hlist_entry)) {
+		hlist_del_init_rcu(&event->hlist_entry);
+		dup->nr_pages--;
+	}
+
+	perf_event_update_userpage(event);
+}
+
+/**
+ * perf_dup_update_userpage - update the page of an attached event anywhere
+ * @event: the event; its page can be new
+ *
+ * The page of an event that runs on another CPU has index 0 after this, until
+ * the event is next scheduled in or this is called there. User space can only
+ * read the counters of its own CPU anyway.
+ *
+ * Context: any but NMI
+ */
+void perf_dup_update_userpage(struct perf_event *event)
+{
+	if (!READ_ONCE(event->rb))
+		return;
+
+	guard(irqsave)();
+
+	/* If it is scheduled in here, that does not change from now on. */
+	if (READ_ONCE(event->oncpu) != smp_processor_id() || !event->dup_run) {
+		perf_event_update_userpage(event);
+		return;
+	}
+
+	/* Against the PMU's NMI, that may write the page or walk the list. */
+	perf_pmu_disable(event->pmu);
+	perf_dup_show_page(event, event->dup);
+	perf_pmu_enable(event->pmu);
+}
+
+/**
+ * perf_dup_user_counter - whose counter leads to the count of an attached event
+ * @event: the event
+ *
+ * Return: the master, or NULL when the user page can not name its counter.
+ *
+ * Context: any
+ */
+struct perf_event *perf_dup_user_counter(struct perf_event *event)
+{
+	struct perf_event_dup *dup = READ_ONCE(event->dup_run);
+
+	if (!dup || dup == PERF_DUP_STOPPED || hlist_unhashed(&event->hlist_entry))
+		return NULL;
+
+	/* What the offset is made of can only be read on the CPU of the event. */
+	if (READ_ONCE(event->oncpu) != raw_smp_processor_id())
+		return NULL;
+
+	/* Drivers decide by event; what one may, the other need not. */
+	if (!(event->hw.flags & dup->master->hw.flags & PERF_EVENT_FLAG_USER_READ_CNT))
+		return NULL;
+
+	return dup->master;
+}
+
+/**
+ * perf_dup_user_offset - what user space adds to the counter to have the count
+ * @event: an event for which there is a perf_dup_user_counter()
+ * @width: number of bits that user space reads, whose sign it extends
+ *
+ * Context: as for perf_dup_user_counter(), with preemption disabled
+ *
+ * Return: the offset; it holds until the counter is programmed again.
+ */
+u64 perf_dup_user_offset(struct perf_event *event, u16 width)
+{
+	struct perf_event *master = event->dup->master;
+	u64 base, prev, offset;
+
+	do {
+		base = local64_read(&event->dup_base);
+		prev = local64_read(&master->hw.prev_count);
+		offset = perf_event_count(event, false) - base +
+			 local64_read(&master->count) -
+			 perf_user_counter(prev, width);
+		/* A read from interrupt or NMI moves the one and then the other. */
+	} while (base != local64_read(&event->dup_base) ||
+		 prev != local64_read(&master->hw.prev_count));
+
+	return offset;
+}
+
+/**
+ * perf_dup_update_userpages - the counter of a master was programmed
+ * @master: the master
+ *
+ * Context: with the PMU disabled or from its interrupt, also NMI, on the CPU of
+ * the master, under rcu_read_lock()
+ */
+void perf_dup_update_userpages(struct perf_event *master)
+{
+	struct perf_event_dup *dup = master->dup_run;
+	struct perf_event *event;
+
+	hlist_for_each_entry_rcu(event, &dup->pages, hlist_entry)
+		perf_event_update_userpage(event);
+}
+
 static void perf_dup_master_off(struct perf_event_dup *dup)
 {
 	dup->nr_active = 0;
@@ -633,9 +778,17 @@ int perf_dup_add(struct perf_event *event, int flags)
 
 	/* The driver does this for the events that it knows. */
 	if (unlikely(READ_ONCE(event->rb)))
-		perf_event_update_userpage(event);
+		perf_dup_show_page(event, dup);
 
 	return 0;
+}
+
+static void __perf_dup_stop(struct perf_event *event)
+{
+	perf_dup_read(event);
+	/* Against NMIs on this CPU: not running after the last fold. */
+	barrier();
+	WRITE_ONCE(event->dup_run, PERF_DUP_STOPPED);
 }
 
 /**
@@ -670,11 +823,12 @@ void perf_dup_del(struct perf_event *event, int flags)
 		dup->nr_active--;
 	}
 
-	perf_dup_stop(event, flags);
+	__perf_dup_stop(event);
 	WRITE_ONCE(event->dup_run, NULL);
 
-	if (unlikely(READ_ONCE(event->rb)))
-		perf_event_update_userpage(event);
+	/* It may have lost its buffer meanwhile. */
+	if (unlikely(READ_ONCE(event->rb) || dup->nr_pages))
+		perf_dup_hide_page(event, dup);
 }
 
 /**
@@ -710,10 +864,9 @@ void perf_dup_stop(struct perf_event *event, int flags)
 	if (!dup || dup == PERF_DUP_STOPPED)
 		return;
 
-	perf_dup_read(event);
-	/* Against NMIs on this CPU: not running after the last fold. */
-	barrier();
-	WRITE_ONCE(event->dup_run, PERF_DUP_STOPPED);
+	__perf_dup_stop(event);
+	if (unlikely(dup->nr_pages))
+		perf_event_update_userpage(event);
 }
 
 /**
@@ -732,6 +885,8 @@ void perf_dup_start(struct perf_event *event, int flags)
 
 	perf_dup_read_master(dup);
 	perf_dup_join(event, dup);
+	if (unlikely(dup->nr_pages))
+		perf_event_update_userpage(event);
 }
 
 /*
@@ -859,8 +1014,10 @@ static void __perf_dup_attach(struct perf_event *event,
 		rb_add(&dup->node, &ctx->dups, perf_dup_less);
 	} else {
 		refcount_inc(&dup->refs);
-		if (!dup->master)
+		if (!dup->master) {
 			swap(dup->master, master);
+			dup->master->dup_run = dup;
+		}
 		WRITE_ONCE(event->dup, dup);
 
 		first = dup->first;

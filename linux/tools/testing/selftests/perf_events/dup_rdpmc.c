@@ -5,6 +5,9 @@
  */
 #include "dup.h"
 
+/* More pages than the kernel keeps up to date for one counter. */
+#define NR_PAGES	20
+
 #define USER_ACCESS	"/proc/sys/kernel/perf_user_access"
 
 /* An event and its page. */
@@ -176,9 +179,6 @@ FIXTURE_SETUP(dup_rdpmc)
 	leave_counters(_metadata, t, t->cpu, 1);
 	open_mapped(_metadata, &self->a, &t->a, &self->attr);
 	open_mapped(_metadata, &self->b, &t->b, &self->attr);
-	if (!self->a.page->index && !self->b.page->index &&
-	    runs_always(self->a.fd) && runs_always(self->b.fd))
-		SKIP(return, "counters that are shared can only be read by read()");
 }
 
 FIXTURE_TEARDOWN(dup_rdpmc)
@@ -263,19 +263,13 @@ TEST_F(dup_rdpmc, join)
 	check_pages(_metadata, &self->a, &self->b);
 }
 
-/*
- * The page of the event that is reset is looked at when the task was scheduled
- * out and in: until then, that of a counter of 32 bits is off by one overflow on
- * arm64, without sharing as well.
- */
+/* The counter goes on, but the count starts again. */
 TEST_F(dup_rdpmc, reset)
 {
 	__u64 value;
 
 	burn(10 * LOOPS);
 	ASSERT_EQ(0, ioctl(self->a.fd, PERF_EVENT_IOC_RESET, 0));
-	check_page(_metadata, &self->b);
-	usleep(1000);
 	check_pages(_metadata, &self->a, &self->b);
 	EXPECT_TRUE(read_page(self->a.page, &value));
 	EXPECT_LT(value, LOOPS);
@@ -283,6 +277,23 @@ TEST_F(dup_rdpmc, reset)
 	EXPECT_GE(value, 10 * LOOPS);
 	burn(LOOPS);
 	check_pages(_metadata, &self->a, &self->b);
+}
+
+/* The same of an event with a counter of its own. */
+TEST_F(dup_rdpmc, reset_alone)
+{
+	__u64 value;
+
+	close_mapped(&self->a);
+	close_mapped(&self->b);
+	open_mapped(_metadata, &self->a, &self->t.a, &self->attr);
+	burn(10 * LOOPS);
+	/* The count is read, and with it what the kernel knows of the counter. */
+	check_page(_metadata, &self->a);
+	ASSERT_EQ(0, ioctl(self->a.fd, PERF_EVENT_IOC_RESET, 0));
+	check_page(_metadata, &self->a);
+	EXPECT_TRUE(read_page(self->a.page, &value));
+	EXPECT_LT(value, LOOPS);
 }
 
 /* One that does not count has no counter to read, the other one still has. */
@@ -313,6 +324,77 @@ TEST_F(dup_rdpmc, close)
 	usleep(1000);
 	check_page(_metadata, &self->b);
 	EXPECT_TRUE(runs_always(self->b.fd));
+}
+
+/* An event that is mapped while it counts already. */
+TEST_F(dup_rdpmc, map_late)
+{
+	munmap(self->b.page, sysconf(_SC_PAGESIZE));
+	burn(LOOPS);
+	self->b.page = mmap(NULL, sysconf(_SC_PAGESIZE), PROT_READ, MAP_SHARED,
+			    self->b.fd, 0);
+	ASSERT_NE(self->b.page, MAP_FAILED);
+	check_pages(_metadata, &self->a, &self->b);
+	burn(LOOPS);
+	check_pages(_metadata, &self->a, &self->b);
+}
+
+/* The event had a counter of its own, and that was read, before the other came. */
+TEST_F(dup_rdpmc, hand_over)
+{
+	close_mapped(&self->a);
+	close_mapped(&self->b);
+	open_mapped(_metadata, &self->a, &self->t.a, &self->attr);
+	burn(LOOPS);
+	check_page(_metadata, &self->a);
+	open_mapped(_metadata, &self->b, &self->t.b, &self->attr);
+	check_pages(_metadata, &self->a, &self->b);
+	burn(LOOPS);
+	check_pages(_metadata, &self->a, &self->b);
+}
+
+/*
+ * There is a limit to the pages that the kernel keeps up to date. Beyond it a page
+ * says that there is no counter, and to use read().
+ */
+TEST_F(dup_rdpmc, many_pages)
+{
+	struct opener openers[NR_PAGES];
+	struct mapped events[NR_PAGES];
+	__u64 value, before, after;
+	unsigned int readable = 0;
+	int i;
+
+	for (i = 0; i < NR_PAGES; i++) {
+		start_opener(_metadata, &openers[i]);
+		open_mapped(_metadata, &events[i], &openers[i], &self->attr);
+	}
+
+	burn(LOOPS);
+	for (i = 0; i < NR_PAGES; i++) {
+		EXPECT_TRUE(runs_always(events[i].fd));
+		before = read_value(_metadata, events[i].fd);
+		if (!read_page(events[i].page, &value)) {
+			EXPECT_EQ(0, events[i].page->index);
+			EXPECT_FALSE((bool)events[i].page->cap_user_rdpmc);
+			continue;
+		}
+		after = read_value(_metadata, events[i].fd);
+		EXPECT_LE(before, value);
+		EXPECT_LE(value, after);
+		readable++;
+	}
+	EXPECT_GT(readable, 0);
+	EXPECT_LT(readable, NR_PAGES);
+
+	/* There is room again when others leave. */
+	for (i = 0; i < NR_PAGES; i++) {
+		close_mapped(&events[i]);
+		end_opener(_metadata, &openers[i]);
+	}
+	close_mapped(&self->b);
+	open_mapped(_metadata, &self->b, &self->t.b, &self->attr);
+	check_pages(_metadata, &self->a, &self->b);
 }
 
 TEST_HARNESS_MAIN
