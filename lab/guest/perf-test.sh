@@ -53,6 +53,18 @@ beside()
 	perf stat -e $SESSION -o "/results/beside/$n.session" -- "$@"
 }
 
+# The tests look at what perf prints more than at counts. So see once that events
+# beside the sessions count at all: a task's (no option), and those of all CPUs (-a).
+counts()
+{
+	n=counts$1
+	# shellcheck disable=SC2086 # an option or nothing
+	beside perf stat $1 -x , -o "/results/beside/$n.csv" -e $SESSION -- true ||
+		fail "perf stat $1 failed beside the sessions"
+	[ "$(grep -c '^[1-9][0-9]*,' "/results/beside/$n.csv")" = 2 ] ||
+		fail "perf stat $1 beside the sessions: $(cat "/results/beside/$n.csv")"
+}
+
 # Is this the kernel that it should be?
 there=unpatched
 [ -e /proc/sys/kernel/perf_event_dup ] && there=patched
@@ -68,6 +80,8 @@ perf stat -a -e $SESSION -o /results/beside.txt &
 session=$!
 sleep 0.2
 run_all beside
+counts ""
+counts -a
 kill -INT $session
 wait $session
 # A session that lost its counters would leave the tests alone.
