@@ -14,6 +14,7 @@ import boot
 import demo
 import initramfs
 import kconfig
+import perftest
 import scan
 import steps
 import suites
@@ -232,12 +233,79 @@ def the_demo_counts_as_it_should():
     check(got == want, f"{got}")
 
 
+PERF_TEST = """\
+ 42: Event times:
+ 42: Event times                             : Running (1 active)
+---- start ----
+test child forked, pid 80
+  OK    : ena 16976, run 16976
+---- end(0) ----
+ 42: Event times                             : Ok
+136.1: Read samples using the mmap interface:
+---- start ----
+evsel__new(sys_enter_getsid)
+---- end(-1) ----
+136.1: Read samples using the mmap interface : FAILED!
+136.2: User space counter reading            :
+---- start ----
+test child forked, pid 81
+---- end(-2) ----
+136.2: User space counter reading            : Skip (permissions)
+=== Test Summary ===
+List of failed tests:
+  136.1: Read samples using the mmap interface
+"""
+
+
+def perf_test_output_is_understood():
+    got = perftest.parse(PERF_TEST)
+    check(got == [("Event times", "ok", ""),
+                  ("Read samples using the mmap interface", "fail",
+                   "evsel__new(sys_enter_getsid)"),
+                  ("User space counter reading", "skip", "permissions")], f"{got}")
+
+
+def entries_of_perf_test_are_compared():
+    def judge(unpatched, patched, known=()):
+        results = {"unpatched": {("alone", "a", "b"): unpatched} if unpatched else {},
+                   "patched": {("alone", "a", "b"): patched} if patched else {}}
+        with tempfile.TemporaryDirectory() as place, \
+                contextlib.redirect_stdout(io.StringIO()):
+            ktap = Ktap("perf-test", Path(place))
+            perftest.compare(results, dict(known), ktap)
+        return ktap.lines[-1]
+    ok, failed, skipped, none = ("ok", ""), ("fail", "x"), ("skip", "x"), ("none", "x")
+    known = {("a", "b"): ("skip", "no libbpf")}
+    check(judge(ok, ok) == "ok 1 alone: a: b", "the same is not good")
+    check(judge(skipped, skipped, known).endswith("# SKIP skip on both: no libbpf"),
+          "a known skip is not one")
+    for case in ((ok, failed), (failed, ok), (ok, skipped), (skipped, ok), (ok, None),
+                 (None, ok), (none, none), (failed, failed), (skipped, skipped),
+                 (failed, failed, known), (skipped, ok, known)):
+        check(judge(*case).startswith("not ok"), f"taken for good: {case}")
+
+
+def the_list_of_perf_tests_is_good():
+    perftest.read_list()
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place) / "list"
+        for bad in ("a\na | b | skip", "a\na | b | skip |", "a\na | b | ok | reason",
+                    "a\nb | b | skip | reason"):
+            path.write_text(bad + "\n")
+            try:
+                perftest.read_list(path)
+            except perftest.BadList:
+                continue
+            raise AssertionError(f"accepted: {bad!r}")
+
+
 TESTS = (
     reports_are_found, harmless_lines_are_not, known_reports_need_all_fields_and_expire,
     the_list_of_known_reports_is_good, a_good_guest_is_good, a_scenario_that_fails_is_seen,
     guests_that_break_are_bad, results_come_out_whole, a_symbol_that_kconfig_drops_is_named,
     archives_are_the_same_every_time, kunit_output_is_taken_from_the_log,
-    the_demo_counts_as_it_should)
+    the_demo_counts_as_it_should, perf_test_output_is_understood,
+    entries_of_perf_test_are_compared, the_list_of_perf_tests_is_good)
 
 
 def run():

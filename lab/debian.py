@@ -14,6 +14,9 @@ import steps
 
 DEBIAN_ARCH = {"arm64": "arm64", "x86_64": "amd64"}
 
+# Architectures whose lists this process has brought up to date.
+_asked = set()
+
 
 def _configure(arch):
     """Write the private configuration; return its directory."""
@@ -48,8 +51,11 @@ def package(arch, name):
     env = dict(os.environ, APT_CONFIG=str(place / "apt.conf"), LC_ALL="C")
     for old in place.glob(f"{name}_*.deb"):
         old.unlink()
-    steps.run(f"ask apt for packages of {arch}", ["apt-get", "-q", *source.APT_OPTIONS, "update"],
-              "packages", env=env, timeout=600)
+    if arch not in _asked:
+        steps.run(f"ask apt for packages of {arch}",
+                  ["apt-get", "-q", *source.APT_OPTIONS, "update"],
+                  "packages", env=env, timeout=600)
+        _asked.add(arch)
     steps.run(f"download {name} for {arch}", ["apt-get", "-q", *source.APT_OPTIONS, "download", name],
               "packages", cwd=place, env=env, timeout=600)
     found = list(place.glob(f"{name}_*.deb"))

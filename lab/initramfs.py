@@ -108,13 +108,14 @@ def executables(directory):
             if path.is_file() and os.access(path, os.X_OK)]
 
 
-def add_libraries(tree, arch, programs):
-    """Put the C library, and what else the programs name, beside them."""
+def add_libraries(tree, arch, programs, places=()):
+    """Put the C library, and what else the programs name, beside them; PLACES are
+    directories to look in after those of the cross compiler."""
     queue = [Path(path) for path in programs]
     done = set()
 
     def find(name):
-        for directory in ARCHES[arch].library_dirs:
+        for directory in (*ARCHES[arch].library_dirs, *places):
             path = Path(directory) / name
             if path.exists():
                 return path.resolve()
@@ -134,8 +135,8 @@ def add_libraries(tree, arch, programs):
         queue.pop(0)
 
 
-def programs(arch, perf=None, selftests=None):
-    """The large archive: busybox, the C library, perf and the kselftests."""
+def programs_tree(arch, perf=None, selftests=None):
+    """What is in the large archive: busybox, the C library, perf and the kselftests."""
     tree = Tree(f"programs-{arch}")
     for name in DIRECTORIES:
         tree.directory(name)
@@ -155,7 +156,12 @@ def programs(arch, perf=None, selftests=None):
         tree.copy("kselftest", selftests)
         binaries += executables(selftests)
     add_libraries(tree, arch, binaries)
-    return pack(tree)
+    return tree
+
+
+def programs(arch, perf=None, selftests=None):
+    """The large archive, made when missing."""
+    return pack(programs_tree(arch, perf, selftests))
 
 
 def pack(tree):
