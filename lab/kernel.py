@@ -12,7 +12,7 @@ import kconfig
 import steps
 from arches import ARCHES
 
-FLAVOURS = ("debug", "bench")
+FLAVOURS = ("debug", "kcsan", "bench")
 VARIANTS = ("patched", "unpatched")
 SOURCES = {"patched": steps.BUILD / "linux", "unpatched": steps.BUILD / "base"}
 PMCOUNT = Path(__file__).resolve().parent / "pmcount"
