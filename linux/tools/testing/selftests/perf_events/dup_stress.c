@@ -12,7 +12,6 @@
  * and with which random numbers.
  */
 #include <limits.h>
-#include <mntent.h>
 #include <stdarg.h>
 #include <time.h>
 
@@ -36,6 +35,16 @@
  */
 #define MAX_RATE	16
 #define MAX_DELAY	500000000ULL
+
+/* cgroup2, and some that exist at times. */
+static const char * const cgroups[] = {
+	"/sys/fs/cgroup",
+	"/sys/fs/cgroup/dup_stress",
+	"/sys/fs/cgroup/dup_stress/a",
+	"/sys/fs/cgroup/dup_stress/b",
+};
+
+#define NR_CGROUPS	ARRAY_SIZE(cgroups)
 
 /* One event of a process. */
 struct slot {
@@ -71,21 +80,16 @@ struct stress {
 	struct slot		slot[NR_SLOTS];
 	unsigned int		number;
 	unsigned int		nr_cpus;
+	bool			has_cgroups;
 	__u64			random;
-	/* A cgroup of this process with one below, or nothing. */
-	char			cgroup_root[PATH_MAX / 4];
-	char			cgroup[2][PATH_MAX / 2];
-	int			cgroup_fd[2];
-	unsigned int		nr_cgroups;
 };
 
 FIXTURE(dup_stress)
 {
 	struct dup_test		t;
 	struct shared		*shared;
-	pid_t			process[NR_PROCESSES];
-	char			cgroup_root[PATH_MAX / 4];
 	unsigned int		nr_cpus;
+	bool			has_cgroups;
 	long			user_access;
 	long			seconds;
 	__u64			seed;
@@ -109,6 +113,16 @@ static unsigned int below(struct stress *s, unsigned int n)
 static bool one_in(struct stress *s, unsigned int n)
 {
 	return !below(s, n);
+}
+
+static pid_t any_victim(struct stress *s)
+{
+	return s->shared->victim[below(s, NR_VICTIMS)];
+}
+
+static const char *any_cgroup(struct stress *s)
+{
+	return cgroups[1 + below(s, NR_CGROUPS - 1)];
 }
 
 static __printf(2, 3) void complain(struct stress *s, const char *format, ...)
@@ -225,14 +239,14 @@ static void read_group(struct stress *s, struct slot *slot)
  * What the processes do
  */
 
-static struct slot *any_slot(struct stress *s, bool open)
+static struct slot *any_slot(struct stress *s, bool used)
 {
 	struct slot *slot;
 	int i;
 
 	for (i = 0; i < NR_SLOTS; i++) {
 		slot = &s->slot[below(s, NR_SLOTS)];
-		if ((slot->fd >= 0) == open)
+		if (used == (slot->fd >= 0))
 			return slot;
 	}
 
@@ -292,44 +306,40 @@ static void op_open(struct stress *s)
 	struct slot *slot = any_slot(s, false), *leader = NULL;
 	struct perf_event_attr attr = random_attr(s);
 	unsigned long flags = PERF_FLAG_FD_CLOEXEC;
-	int pid = -1, cpu = -1;
+	int cpu = below(s, s->nr_cpus);
+	int pid = -1, cgroup_fd = -1;
 
 	if (!slot)
 		return;
 
-	if (one_in(s, 3))
-		leader = any_slot(s, true);
-	switch (below(s, 5)) {
+	switch (below(s, 4)) {
 	case 0:
-		cpu = below(s, s->nr_cpus);
 		break;
 	case 1:
-		if (!s->nr_cgroups)
-			return;
-		pid = s->cgroup_fd[below(s, s->nr_cgroups)];
-		cpu = below(s, s->nr_cpus);
+		cgroup_fd = open(any_cgroup(s), O_RDONLY | O_CLOEXEC);
+		pid = cgroup_fd;
 		flags |= PERF_FLAG_PID_CGROUP;
 		break;
-	case 2:
-		pid = s->shared->victim[below(s, NR_VICTIMS)];
-		break;
-	case 3:
-		pid = s->shared->grandchild[below(s, NR_VICTIMS)];
-		break;
-	case 4:
-		pid = 0;
-		break;
+	default:
+		if (one_in(s, 3))
+			pid = 0;
+		else if (one_in(s, 2))
+			pid = any_victim(s);
+		else
+			pid = s->shared->grandchild[below(s, NR_VICTIMS)];
+		if (!one_in(s, 4))
+			cpu = -1;
 	}
-	if (pid >= 0 && cpu < 0 && one_in(s, 4))
-		cpu = below(s, s->nr_cpus);
-	if (leader) {
-		/* Not allowed for siblings. */
-		attr.pinned = 0;
-		attr.exclusive = 0;
-	}
+	if (one_in(s, 3))
+		leader = any_slot(s, true);
+	/* Which siblings can not be. */
+	attr.pinned &= !leader;
+	attr.exclusive &= !leader;
 
 	slot->fd = syscall(SYS_perf_event_open, &attr, pid, cpu, leader ? leader->fd : -1,
 			   flags);
+	if (cgroup_fd >= 0)
+		close(cgroup_fd);
 	if (slot->fd < 0)
 		return;
 
@@ -385,38 +395,25 @@ static void op_control(struct stress *s)
 		PERF_EVENT_IOC_SET_OUTPUT, PERF_EVENT_IOC_PAUSE_OUTPUT,
 	};
 	unsigned long request = requests[below(s, ARRAY_SIZE(requests))];
-	unsigned long flag = one_in(s, 2) ? PERF_IOC_FLAG_GROUP : 0;
-	struct slot *slot = any_slot(s, true), *other;
+	/* PERF_IOC_FLAG_GROUP or not, pause or go on, or how many samples. */
+	unsigned long arg = below(s, 2);
+	struct slot *slot = any_slot(s, true), *other = any_slot(s, true);
 	__u64 period = 20000 + below(s, 1000000);
 	int i;
 
-	if (!slot)
+	if (!slot || !other)
 		return;
 
-	switch (request) {
-	case PERF_EVENT_IOC_RESET:
-		for (i = 0; i < NR_SLOTS; i++) {
-			other = &s->slot[i];
-			if (other == slot || (flag && other->group == slot->group))
-				other->last = 0;
-		}
-		ioctl(slot->fd, request, flag);
-		break;
-	case PERF_EVENT_IOC_PERIOD:
-		ioctl(slot->fd, request, &period);
-		break;
-	case PERF_EVENT_IOC_SET_OUTPUT:
-		other = any_slot(s, true);
-		ioctl(slot->fd, request, other && one_in(s, 2) ? other->fd : -1);
-		break;
-	case PERF_EVENT_IOC_REFRESH:
-		ioctl(slot->fd, request, 1 + below(s, 3));
-		break;
-	case PERF_EVENT_IOC_PAUSE_OUTPUT:
-		ioctl(slot->fd, request, below(s, 2));
-		break;
-	default:
-		ioctl(slot->fd, request, flag);
+	if (request == PERF_EVENT_IOC_SET_OUTPUT)
+		arg = arg ? other->fd : -1;
+	else if (request == PERF_EVENT_IOC_PERIOD)
+		arg = (unsigned long)&period;
+	ioctl(slot->fd, request, arg);
+
+	for (i = 0; i < NR_SLOTS && request == PERF_EVENT_IOC_RESET; i++) {
+		other = &s->slot[i];
+		if (other == slot || (arg && other->group == slot->group))
+			other->last = 0;
 	}
 }
 
@@ -468,67 +465,32 @@ static void op_fork(struct stress *s)
 
 static void op_move(struct stress *s)
 {
-	cpu_set_t set;
-	unsigned int cpu;
-
-	CPU_ZERO(&set);
-	for (cpu = 0; cpu < s->nr_cpus; cpu++) {
-		if (one_in(s, 2))
-			CPU_SET(cpu, &set);
-	}
-	/* Refused for a CPU that is away. */
-	sched_setaffinity(one_in(s, 2) ? 0 : s->shared->victim[below(s, NR_VICTIMS)],
-			  sizeof(set), &set);
-}
-
-static bool to_cgroup(const char *cgroup, pid_t pid)
-{
-	char path[PATH_MAX], text[16];
-
-	snprintf(path, sizeof(path), "%s/cgroup.procs", cgroup);
-	snprintf(text, sizeof(text), "%d", pid);
-
-	return !write_string(path, text);
-}
-
-static void remove_cgroup(struct stress *s)
-{
-	struct shared *shared = s->shared;
-	int i;
-
-	to_cgroup(s->cgroup_root, getpid());
-	for (i = 0; i < NR_VICTIMS; i++) {
-		to_cgroup(s->cgroup_root, shared->victim[i]);
-		to_cgroup(s->cgroup_root, shared->grandchild[i]);
-	}
-	/* Events may be open on it, or another task may have been born there. */
-	if (!rmdir(s->cgroup[s->nr_cgroups - 1]))
-		close(s->cgroup_fd[--s->nr_cgroups]);
+	/* Refused when there is only a CPU that is away. */
+	bind_to_cpu(one_in(s, 2) ? 0 : any_victim(s), below(s, s->nr_cpus));
 }
 
 static void op_cgroup(struct stress *s)
 {
-	unsigned int nr = s->nr_cgroups;
-	int fd;
+	const char *cgroup = any_cgroup(s);
+	char path[PATH_MAX];
 
-	if (!*s->cgroup_root)
+	if (!s->has_cgroups)
 		return;
 
-	if (nr < 2 && one_in(s, 3)) {
-		if (nr)
-			snprintf(s->cgroup[1], sizeof(s->cgroup[1]), "%s/below", s->cgroup[0]);
-		else
-			snprintf(s->cgroup[0], sizeof(s->cgroup[0]), "%s/dup_stress.%d",
-				 s->cgroup_root, getpid());
-		mkdir(s->cgroup[nr], 0755);
-		fd = open(s->cgroup[nr], O_RDONLY | O_CLOEXEC);
-		if (fd >= 0)
-			s->cgroup_fd[s->nr_cgroups++] = fd;
-	} else if (nr && one_in(s, 4)) {
-		remove_cgroup(s);
-	} else {
-		to_cgroup(nr && one_in(s, 2) ? s->cgroup[below(s, nr)] : s->cgroup_root,
-			  one_in(s, 3) ? getpid() : s->shared->victim[below(s, NR_VICTIMS)]);
+	switch (below(s, 4)) {
+	case 0:
+		mkdir(cgroup, 0755);
+		break;
+	case 1:
+		/* Fails while a task is there. */
+		rmdir(cgroup);
+		break;
+	case 2:
+		cgroup = cgroups[0];
+		/* fall through */
+	default:
+		snprintf(path, sizeof(path), "%s/cgroup.procs", cgroup);
+		write_long(path, one_in(s, 3) ? getpid() : any_victim(s));
 	}
 }
 
@@ -581,11 +543,13 @@ static __u64 seconds_now(void)
 	return now.tv_sec;
 }
 
-static void run_process(struct stress *s, long seconds)
+static void run_process(struct stress *s, unsigned int number, long seconds)
 {
 	__u64 end = seconds_now() + seconds;
 	unsigned int total = 0, draw, i;
 
+	s->number = number;
+	s->sum = &s->shared->of[number];
 	for (i = 0; i < NR_SLOTS; i++)
 		s->slot[i].fd = -1;
 	for (i = 0; i < ARRAY_SIZE(ops); i++)
@@ -597,12 +561,6 @@ static void run_process(struct stress *s, long seconds)
 			draw -= ops[i].weight;
 		ops[i].func(s);
 		s->sum->done++;
-	}
-
-	/* The events go when the process ends, some with a cgroup that is gone. */
-	while (s->nr_cgroups && to_cgroup(s->cgroup_root, getpid())) {
-		remove_cgroup(s);
-		usleep(10000);
 	}
 }
 
@@ -623,7 +581,7 @@ static void take_turns(int from, int to, unsigned int turns, bool first)
 }
 
 /* A task that others count. */
-static void run_victim(struct stress *s)
+static void run_victim(struct stress *s, unsigned int number)
 {
 	int there[2], back[2];
 	pid_t pid;
@@ -645,53 +603,22 @@ static void run_victim(struct stress *s)
 				run_myself();
 			_exit(0);
 		}
-		s->shared->grandchild[s->number] = pid;
+		s->shared->grandchild[number] = pid;
 		take_turns(back[0], there[1], 30, true);
 		waitpid(pid, NULL, 0);
 		next_random(s);
 	}
 }
 
-static pid_t start(struct __test_metadata *_metadata, FIXTURE_DATA(dup_stress) *self,
-		   unsigned int number, bool victim)
+static void remove_cgroups(void)
 {
-	static struct stress s;
-	pid_t pid;
+	int i, tries;
 
-	s.shared = self->shared;
-	s.sum = &self->shared->of[number];
-	s.number = number;
-	s.nr_cpus = self->nr_cpus;
-	s.random = (self->seed + number + (victim ? NR_PROCESSES : 0)) * 0x9E3779B97F4A7C15ULL | 1;
-	strcpy(s.cgroup_root, self->cgroup_root);
-
-	pid = fork();
-	ASSERT_GE(pid, 0);
-	if (!pid) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		if (victim)
-			run_victim(&s);
-		else
-			run_process(&s, self->seconds);
-		_exit(0);
+	/* The last tasks may still be about to leave. */
+	for (i = NR_CGROUPS - 1; i > 0; i--) {
+		for (tries = 0; tries < 100 && rmdir(cgroups[i]) && errno == EBUSY; tries++)
+			usleep(50000);
 	}
-
-	return pid;
-}
-
-static void find_cgroup2(char *root, size_t size)
-{
-	FILE *mounts = setmntent("/proc/self/mounts", "r");
-	struct mntent *mount;
-
-	while (mounts && (mount = getmntent(mounts))) {
-		if (!strcmp(mount->mnt_type, "cgroup2")) {
-			snprintf(root, size, "%s", mount->mnt_dir);
-			break;
-		}
-	}
-	if (mounts)
-		endmntent(mounts);
 }
 
 static struct perf_event_attr cycles(void)
@@ -730,29 +657,32 @@ FIXTURE_SETUP(dup_stress)
 	self->nr_cpus = sysconf(_SC_NPROCESSORS_ONLN);
 	self->seconds = number_from("DUP_STRESS_SECONDS", DEFAULT_SECONDS);
 	self->seed = number_from("DUP_STRESS_SEED", time(NULL));
-	find_cgroup2(self->cgroup_root, sizeof(self->cgroup_root));
 
 	self->shared = mmap(NULL, sizeof(*self->shared), PROT_READ | PROT_WRITE,
 			    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	ASSERT_NE(MAP_FAILED, self->shared);
+	self->has_cgroups = !access("/sys/fs/cgroup/cgroup.procs", W_OK);
 }
 
 FIXTURE_TEARDOWN(dup_stress)
 {
+	if (self->has_cgroups)
+		remove_cgroups();
 	if (self->user_access >= 0)
 		EXPECT_EQ(0, write_long(USER_ACCESS, self->user_access));
 	dup_teardown(_metadata, &self->t);
 }
 
-/* Two openers' events on a task, with one counter for them and one to compare. */
+/* Two openers' events on a task share the one counter that is left. */
 static void share_again(struct __test_metadata *_metadata, struct dup_test *t)
 {
 	struct sched_param param = { .sched_priority = 1 };
 	struct perf_event_attr attr = instructions();
 	struct perf_event_attr filler = cycles();
 	struct perf_event_attr ref_attr;
-	bool exact;
+	struct target target;
 	int a, b, ref;
+	bool exact;
 
 	ASSERT_EQ(0, bind_to_cpu(0, t->cpu));
 	ASSERT_EQ(0, sched_setscheduler(0, SCHED_FIFO | SCHED_RESET_ON_FORK, &param));
@@ -761,6 +691,16 @@ static void share_again(struct __test_metadata *_metadata, struct dup_test *t)
 	start_opener(_metadata, &t->filler);
 	start_worker(_metadata, &t->worker, t->cpu);
 	wait_for_sleep(_metadata, &t->worker);
+	target = on_task(t->worker.pid);
+
+	/* Two counters of cycles are not read at one instant. */
+	ref = try_open(_metadata, &t->a, &attr, target, -1);
+	exact = ref >= 0;
+	if (exact)
+		close(ref);
+	else
+		attr = cycles();
+	ref_attr = reference(attr);
 
 	filler.exclude_user = 1;
 	filler.exclude_kernel = 1;
@@ -769,54 +709,54 @@ static void share_again(struct __test_metadata *_metadata, struct dup_test *t)
 	release_counter(_metadata, t);
 	release_counter(_metadata, t);
 
-	/* Where only cycles can be counted, two counters of them differ. */
-	ref = try_open(_metadata, &t->a, &attr, on_task(t->worker.pid), -1);
-	exact = ref >= 0;
-	if (exact)
-		close(ref);
-	else
-		attr = cycles();
-
-	attr.pinned = 1;
-	ref_attr = reference(attr);
-	ref = open_event(_metadata, &t->a, &ref_attr, on_task(t->worker.pid));
-	a = open_event(_metadata, &t->a, &attr, on_task(t->worker.pid));
-	b = open_event(_metadata, &t->b, &attr, on_task(t->worker.pid));
+	ref = open_event(_metadata, &t->a, &ref_attr, target);
+	a = open_event(_metadata, &t->a, &attr, target);
+	b = open_event(_metadata, &t->b, &attr, target);
 	worker_runs(_metadata, &t->worker);
+	EXPECT_TRUE(runs_always(ref));
 	EXPECT_TRUE(runs_always(a));
 	EXPECT_TRUE(runs_always(b));
 	EXPECT_EQ(read_value(_metadata, a), read_value(_metadata, b));
-	if (exact) {
+	if (exact)
 		EXPECT_EQ(read_value(_metadata, ref), read_value(_metadata, a));
-	} else {
-		EXPECT_GE(2 * read_value(_metadata, ref), read_value(_metadata, a));
-		EXPECT_LE(read_value(_metadata, ref), 2 * read_value(_metadata, a));
-	}
 }
 
 TEST_F_TIMEOUT(dup_stress, random, MAX_SECONDS + 600)
 {
+	pid_t pid[NR_PROCESSES + NR_VICTIMS];
 	struct shared *shared = self->shared;
+	static struct stress s;
 	struct summary *sum;
 	int i, status;
 
 	ASSERT_GE(self->seconds, 1);
 	ASSERT_LE(self->seconds, MAX_SECONDS);
-	TH_LOG("seed %llu, %ld seconds, %u CPUs, cgroups in %s", self->seed, self->seconds,
-	       self->nr_cpus, *self->cgroup_root ? self->cgroup_root : "no place");
+	TH_LOG("seed %llu, %ld seconds, %u CPUs, %s", self->seed, self->seconds, self->nr_cpus,
+	       self->has_cgroups ? "with cgroups" : "no cgroup2 in /sys/fs/cgroup");
 
-	for (i = 0; i < NR_VICTIMS; i++)
-		shared->victim[i] = start(_metadata, self, i, true);
-	for (i = 0; i < NR_PROCESSES; i++)
-		self->process[i] = start(_metadata, self, i, false);
-	for (i = 0; i < NR_PROCESSES; i++) {
-		ASSERT_EQ(self->process[i], waitpid(self->process[i], &status, 0));
-		EXPECT_EQ(0, status)
-			TH_LOG("process %d ended with status %#x", i, status);
+	s.shared = shared;
+	s.nr_cpus = self->nr_cpus;
+	s.has_cgroups = self->has_cgroups;
+	for (i = NR_PROCESSES + NR_VICTIMS - 1; i >= 0; i--) {
+		s.random = (self->seed + i) * 0x9E3779B97F4A7C15ULL | 1;
+		pid[i] = fork();
+		ASSERT_GE(pid[i], 0);
+		if (!pid[i]) {
+			prctl(PR_SET_PDEATHSIG, SIGKILL);
+			if (i < NR_PROCESSES)
+				run_process(&s, i, self->seconds);
+			else
+				run_victim(&s, i - NR_PROCESSES);
+			_exit(0);
+		}
+		if (i >= NR_PROCESSES)
+			shared->victim[i - NR_PROCESSES] = pid[i];
 	}
-	for (i = 0; i < NR_VICTIMS; i++) {
-		kill(shared->victim[i], SIGKILL);
-		ASSERT_EQ(shared->victim[i], waitpid(shared->victim[i], NULL, 0));
+	for (i = 0; i < NR_PROCESSES + NR_VICTIMS; i++) {
+		if (i >= NR_PROCESSES)
+			kill(pid[i], SIGKILL);
+		ASSERT_EQ(pid[i], waitpid(pid[i], &status, 0));
+		EXPECT_EQ(i < NR_PROCESSES ? 0 : SIGKILL, status);
 	}
 
 	for (i = 0; i < NR_PROCESSES; i++) {
