@@ -26,7 +26,7 @@
 #define FORK_ROUNDS	20
 
 /* A process that opens an event or forks while an allocation fails. */
-struct failer {
+struct culprit {
 	pid_t			pid;
 	int			sock;
 };
@@ -57,14 +57,18 @@ static const struct {
 	{ FAILSLAB "probability", "0" },
 };
 
-#define NR_SETTINGS	(sizeof(settings) / sizeof(settings[0]))
+#define NR_SETTINGS	ARRAY_SIZE(settings)
+
+struct fail_test {
+	struct dup_test		t;
+	struct culprit		culprit;
+	char			saved[NR_SETTINGS][32];
+	unsigned int		nr_saved;
+};
 
 FIXTURE(dup_fail)
 {
-	struct dup_test		t;
-	struct failer		failer;
-	char			saved[NR_SETTINGS][32];
-	unsigned int		nr_saved;
+	struct fail_test	f;
 };
 
 /*
@@ -140,27 +144,27 @@ static void fail_on_request(int sock)
 	}
 }
 
-static void start_failer(struct __test_metadata *_metadata, struct failer *failer, int cpu)
+static void start_culprit(struct __test_metadata *_metadata, struct culprit *culprit, int cpu)
 {
-	failer->pid = fork_child(&failer->sock);
-	ASSERT_GE(failer->pid, 0);
-	if (!failer->pid) {
-		fail_on_request(failer->sock);
+	culprit->pid = fork_child(&culprit->sock);
+	ASSERT_GE(culprit->pid, 0);
+	if (!culprit->pid) {
+		fail_on_request(culprit->sock);
 		_exit(0);
 	}
-	ASSERT_EQ(0, bind_to_cpu(failer->pid, cpu));
+	ASSERT_EQ(0, bind_to_cpu(culprit->pid, cpu));
 }
 
 static struct fail_result request_failure(struct __test_metadata *_metadata,
-					  struct failer *failer, struct fail_request *req)
+					  struct culprit *culprit, struct fail_request *req)
 {
 	struct fail_result res, done;
 	int fds[2], none[2], nr;
 
-	ASSERT_TRUE(send_message(failer->sock, req, sizeof(*req), NULL, 0));
-	nr = recv_message(failer->sock, &res, sizeof(res), fds);
+	ASSERT_TRUE(send_message(culprit->sock, req, sizeof(*req), NULL, 0));
+	nr = recv_message(culprit->sock, &res, sizeof(res), fds);
 	ASSERT_GE(nr, 0);
-	ASSERT_EQ(0, recv_message(failer->sock, &done, sizeof(done), none));
+	ASSERT_EQ(0, recv_message(culprit->sock, &done, sizeof(done), none));
 	if (nr)
 		res.result = fds[0];
 
@@ -169,7 +173,7 @@ static struct fail_result request_failure(struct __test_metadata *_metadata,
 
 /* Opens an event while the @nth allocation fails; none does if that is 0. */
 static struct fail_result open_failing(struct __test_metadata *_metadata,
-				       struct failer *failer,
+				       struct culprit *culprit,
 				       const struct perf_event_attr *attr,
 				       struct target target, unsigned int nth)
 {
@@ -179,22 +183,23 @@ static struct fail_result open_failing(struct __test_metadata *_metadata,
 		.nth		= nth,
 	};
 
-	return request_failure(_metadata, failer, &req);
+	return request_failure(_metadata, culprit, &req);
 }
 
 /* The child works and exits before this returns, and its parent sleeps. */
 static struct fail_result fork_failing(struct __test_metadata *_metadata,
-				       struct failer *failer, unsigned int nth,
+				       struct culprit *culprit, unsigned int nth,
 				       unsigned long loops)
 {
 	struct fail_request req = { .nth = nth, .loops = loops };
 
-	return request_failure(_metadata, failer, &req);
+	return request_failure(_metadata, culprit, &req);
 }
 
 FIXTURE_SETUP(dup_fail)
 {
-	struct dup_test *t = &self->t;
+	struct dup_test *t = &self->f.t;
+	unsigned int i;
 	int fd;
 
 	if (access("/proc/self/fail-nth", W_OK) || access(settings[0].path, W_OK))
@@ -202,25 +207,25 @@ FIXTURE_SETUP(dup_fail)
 	if (!dup_setup(_metadata, t))
 		return;
 
-	for (; self->nr_saved < NR_SETTINGS; self->nr_saved++) {
-		fd = open(settings[self->nr_saved].path, O_RDONLY | O_CLOEXEC);
+	for (i = 0; i < NR_SETTINGS; i++) {
+		fd = open(settings[i].path, O_RDONLY | O_CLOEXEC);
 		ASSERT_GE(fd, 0);
-		ASSERT_GT(read(fd, self->saved[self->nr_saved], sizeof(self->saved[0]) - 1), 0);
+		ASSERT_GT(read(fd, self->f.saved[i], sizeof(self->f.saved[i]) - 1), 0);
 		close(fd);
-		ASSERT_EQ(0, write_string(settings[self->nr_saved].path,
-					  settings[self->nr_saved].value));
+		ASSERT_EQ(0, write_string(settings[i].path, settings[i].value));
+		self->f.nr_saved++;
 	}
 
-	start_failer(_metadata, &self->failer, t->cpu);
+	start_culprit(_metadata, &self->f.culprit, t->cpu);
 }
 
 FIXTURE_TEARDOWN(dup_fail)
 {
 	unsigned int i;
 
-	for (i = 0; i < self->nr_saved; i++)
-		EXPECT_EQ(0, write_string(settings[i].path, self->saved[i]));
-	dup_teardown(_metadata, &self->t);
+	for (i = 0; i < self->f.nr_saved; i++)
+		EXPECT_EQ(0, write_string(settings[i].path, self->f.saved[i]));
+	dup_teardown(_metadata, &self->f.t);
 }
 
 /*
@@ -318,11 +323,11 @@ struct open_case {
 };
 
 /* Two pinned events; returns false when no allocation was left to fail. */
-static bool open_both(struct __test_metadata *_metadata, FIXTURE_DATA(dup_fail) *self,
+static bool open_both(struct __test_metadata *_metadata, struct fail_test *f,
 		      const struct open_case *c, unsigned int nth, struct outcomes *outcomes)
 {
 	struct perf_event_attr attr = instructions();
-	struct dup_test *t = &self->t;
+	struct dup_test *t = &f->t;
 	struct bracket from, to;
 	struct fail_result res;
 	int a = -1, fd[2], i;
@@ -330,7 +335,7 @@ static bool open_both(struct __test_metadata *_metadata, FIXTURE_DATA(dup_fail) 
 	attr.pinned = 1;
 	if (!c->first)
 		a = open_event(_metadata, &t->a, &attr, c->target);
-	res = open_failing(_metadata, &self->failer, &attr, c->target, nth);
+	res = open_failing(_metadata, &f->culprit, &attr, c->target, nth);
 	if (c->first)
 		a = open_event(_metadata, &t->a, &attr, c->target);
 	fd[0] = c->first && res.result >= 0 ? res.result : a;
@@ -368,13 +373,13 @@ static bool open_both(struct __test_metadata *_metadata, FIXTURE_DATA(dup_fail) 
 	return res.failed;
 }
 
-static unsigned int open_all(struct __test_metadata *_metadata, FIXTURE_DATA(dup_fail) *self,
+static unsigned int open_all(struct __test_metadata *_metadata, struct fail_test *f,
 			     const struct open_case *c, struct outcomes *outcomes)
 {
 	unsigned int nth = 1;
 
 	*outcomes = (struct outcomes) {};
-	while (open_both(_metadata, self, c, nth, outcomes))
+	while (open_both(_metadata, f, c, nth, outcomes))
 		ASSERT_LT(++nth, MAX_ALLOCATIONS);
 
 	TH_LOG("%s of two, %s: %u refused, %u without sharing, %u shared",
@@ -388,13 +393,13 @@ static unsigned int open_all(struct __test_metadata *_metadata, FIXTURE_DATA(dup
  * An event opens with ENOMEM, where it does without sharing, or it shares, or it
  * has a counter of its own; and what runs counts right.
  */
-static void try_opens(struct __test_metadata *_metadata, FIXTURE_DATA(dup_fail) *self,
+static void try_opens(struct __test_metadata *_metadata, struct fail_test *f,
 		      struct target target)
 {
 	struct perf_event_attr attr = reference(instructions());
 	struct open_case c = { .target = target };
 	struct outcomes tight[2], roomy;
-	struct dup_test *t = &self->t;
+	struct dup_test *t = &f->t;
 	int i;
 
 	leave_counters(_metadata, t, t->cpu, 2);
@@ -402,7 +407,7 @@ static void try_opens(struct __test_metadata *_metadata, FIXTURE_DATA(dup_fail) 
 
 	for (i = 0; i < 2; i++) {
 		c.first = i;
-		open_all(_metadata, self, &c, &tight[i]);
+		open_all(_metadata, f, &c, &tight[i]);
 		EXPECT_GE(tight[i].refused, 1U);
 		/* With no memory for what sharing needs. */
 		EXPECT_GE(tight[i].unshared, 1U);
@@ -415,27 +420,27 @@ static void try_opens(struct __test_metadata *_metadata, FIXTURE_DATA(dup_fail) 
 	release_counter(_metadata, t);
 	for (i = 0; i < 2; i++) {
 		c.first = i;
-		open_all(_metadata, self, &c, &roomy);
+		open_all(_metadata, f, &c, &roomy);
 		EXPECT_EQ(tight[i].refused, roomy.refused);
 	}
 }
 
 TEST_F_TIMEOUT(dup_fail, open_on_task, 120)
 {
-	try_opens(_metadata, self, on_task(self->t.worker.pid));
+	try_opens(_metadata, &self->f, on_task(self->f.t.worker.pid));
 }
 
 TEST_F_TIMEOUT(dup_fail, open_on_cpu, 120)
 {
-	try_opens(_metadata, self, on_cpu(self->t.cpu));
+	try_opens(_metadata, &self->f, on_cpu(self->f.t.cpu));
 }
 
 /* Whichever allocation of an open fails, what was allocated before is freed. */
 TEST_F_TIMEOUT(dup_fail, open_leaks_nothing, 120)
 {
-	struct target target = on_task(self->t.worker.pid);
+	struct target target = on_task(self->f.t.worker.pid);
 	struct perf_event_attr attr = instructions();
-	struct dup_test *t = &self->t;
+	struct dup_test *t = &self->f.t;
 	static struct slabs before;
 	struct fail_result res;
 	unsigned int i, nth;
@@ -449,7 +454,7 @@ TEST_F_TIMEOUT(dup_fail, open_leaks_nothing, 120)
 		do {
 			ASSERT_LT(nth, MAX_ALLOCATIONS);
 			a = open_event(_metadata, &t->a, &attr, target);
-			res = open_failing(_metadata, &self->failer, &attr, target, nth++);
+			res = open_failing(_metadata, &self->f.culprit, &attr, target, nth++);
 			if (res.result >= 0)
 				close(res.result);
 			close(a);
@@ -471,11 +476,11 @@ struct family {
 };
 
 /* Many inherited events on the process that forks. */
-static void open_family(struct __test_metadata *_metadata, FIXTURE_DATA(dup_fail) *self,
+static void open_family(struct __test_metadata *_metadata, struct fail_test *f,
 			struct family *family)
 {
-	struct opener *openers[NR_OPENERS] = { &self->t.a, &self->t.b, &self->t.filler };
-	struct target target = on_task(self->failer.pid);
+	struct opener *openers[NR_OPENERS] = { &f->t.a, &f->t.b, &f->t.filler };
+	struct target target = on_task(f->culprit.pid);
 	struct perf_event_attr attr;
 	int i, kind;
 
@@ -495,7 +500,7 @@ static void open_family(struct __test_metadata *_metadata, FIXTURE_DATA(dup_fail
 	/* For the first kind only: counters are few. */
 	attr = reference(instructions());
 	attr.inherit = 1;
-	family->ref = open_event(_metadata, &self->t.a, &attr, target);
+	family->ref = open_event(_metadata, &f->t.a, &attr, target);
 }
 
 /* All events of a kind are equal. Returns what those of the first kind counted. */
@@ -518,7 +523,7 @@ static __u64 read_family(struct __test_metadata *_metadata, struct family *famil
 
 /* Forks, and expects the parent, and the child if there is one, to be counted. */
 static struct fail_result fork_family(struct __test_metadata *_metadata,
-				      FIXTURE_DATA(dup_fail) *self, struct family *family,
+				      struct fail_test *f, struct family *family,
 				      unsigned int nth)
 {
 	__u64 from = read_family(_metadata, family);
@@ -526,7 +531,7 @@ static struct fail_result fork_family(struct __test_metadata *_metadata,
 	struct fail_result res;
 	__u64 counted;
 
-	res = fork_failing(_metadata, &self->failer, nth, loops);
+	res = fork_failing(_metadata, &f->culprit, nth, loops);
 	counted = read_family(_metadata, family) - from;
 	EXPECT_GE(counted, res.result > 0 ? 2 * loops : loops);
 
@@ -543,10 +548,10 @@ TEST_F_TIMEOUT(dup_fail, fork, 300)
 	struct family family;
 	struct fail_result res;
 
-	open_family(_metadata, self, &family);
+	open_family(_metadata, &self->f, &family);
 	for (nth = 1, res.failed = true; res.failed; nth++) {
 		ASSERT_LT(nth, MAX_ALLOCATIONS);
-		res = fork_family(_metadata, self, &family, nth);
+		res = fork_family(_metadata, &self->f, &family, nth);
 		if (res.result > 0) {
 			unnoticed += res.failed;
 			continue;
@@ -555,7 +560,7 @@ TEST_F_TIMEOUT(dup_fail, fork, 300)
 		refused++;
 		EXPECT_EQ(-ENOMEM, res.result);
 		EXPECT_TRUE(res.failed);
-		res = fork_family(_metadata, self, &family, 0);
+		res = fork_family(_metadata, &self->f, &family, 0);
 		EXPECT_GT(res.result, 0);
 		res.failed = true;
 	}
@@ -575,14 +580,14 @@ TEST_F_TIMEOUT(dup_fail, fork_leaks_nothing, 300)
 	struct fail_result res;
 	unsigned int i, nth;
 
-	open_family(_metadata, self, &family);
+	open_family(_metadata, &self->f, &family);
 	for (i = 0; i <= FORK_ROUNDS; i++) {
 		if (i == 1)
 			count_objects(&before);
 		nth = 1;
 		do {
 			ASSERT_LT(nth, MAX_ALLOCATIONS);
-			res = fork_failing(_metadata, &self->failer, nth++, 1);
+			res = fork_failing(_metadata, &self->f.culprit, nth++, 1);
 		} while (res.failed);
 	}
 	expect_no_leak(_metadata, &before, FORK_ROUNDS);
