@@ -198,7 +198,7 @@ static void read_alone(struct stress *s, struct slot *slot)
 	if (one.value < slot->last || two.value < one.value || two.enabled < one.enabled ||
 	    two.running < one.running || one.running > two.enabled ||
 	    one.value > MAX_RATE * two.running + MAX_DELAY)
-		complain(s, "event %llu: count %llu, then %llu in %llu of %llu ns, then %llu in %llu of %llu ns",
+		complain(s, "event %llu: %llu, then %llu in %llu of %llu ns, then %llu in %llu of %llu ns",
 			 slot->id, slot->last, one.value, one.running, one.enabled, two.value,
 			 two.running, two.enabled);
 	slot->last = two.value;
