@@ -6,9 +6,11 @@ ARCH ?=
 LINUX ?=
 JOBS ?= $(shell nproc)
 ACCEL ?= tcg
+TIME ?= 600
+SEED ?=
 V ?= 0
 FORCE ?= 0
-export ARCH LINUX JOBS ACCEL V FORCE
+export ARCH LINUX JOBS ACCEL TIME SEED V FORCE
 
 # The kernel's own makefiles must not see the flags and variables of this one.
 MAKEFLAGS += --no-print-directory
@@ -29,6 +31,7 @@ endif
 help:
 	@echo 'make demo      count with eight perf stat sessions, without and with the series'
 	@echo 'make test      test the series; results are in build/results'
+	@echo 'make test-stress  random operations for a long time, with all checks and with KCSAN'
 	@echo 'make shell     a shell in a guest that runs the patched kernel'
 	@echo 'make series    write the patches as mail to build/series'
 	@echo 'make assemble  linux/ and patches/ become commits in build/linux'
@@ -40,16 +43,21 @@ help:
 	@echo 'LINUX=DIR          use this kernel tree and not the Debian package; it is only read'
 	@echo 'JOBS=N             compile with N processes (here: $(JOBS))'
 	@echo 'ACCEL=tcg|kvm      how QEMU runs the guests (here: $(ACCEL))'
+	@echo 'TIME=SECONDS       of test-stress, on each of its two kernels (here: $(TIME))'
+	@echo 'SEED=N             of test-stress, to repeat what an earlier run did'
 	@echo 'V=1                show what the tools say'
 	@echo 'FORCE=1            assemble or export in spite of a refusal'
 
-.PHONY: demo test shell series assemble export
+.PHONY: demo test test-stress shell series assemble export
 demo: setup
 	@scripts/tree base
 	@lab/lab demo
 
 test: setup
 	@scripts/test
+
+test-stress: assemble
+	@lab/lab stress
 
 shell: assemble
 	@lab/lab shell $(or $(ARCH),arm64)

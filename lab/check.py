@@ -17,6 +17,7 @@ import kconfig
 import perftest
 import scan
 import steps
+import stress
 import suites
 from ktap import Ktap
 
@@ -219,6 +220,15 @@ def kunit_output_is_taken_from_the_log():
     check(lines == ["KTAP version 1", "1..1", "    ok 1 a_test", "ok 1 a_suite"], str(lines))
 
 
+def a_stress_run_has_to_end_well():
+    good = "TAP version 13\n1..1\nok 1 dup_stress.random\n"
+    check(not stress.complaints(good), "complaints about a good run")
+    for bad in ("", good.replace("ok 1", "not ok 1"), good + "not ok 2 b\n",
+                good.replace("random", "random # SKIP no event for cycles"),
+                "TAP version 13\n1..1\n"):
+        check(stress.complaints(bad), f"no complaint about {bad!r}")
+
+
 def the_demo_counts_as_it_should():
     def line(cpu, event, value, running):
         return {"cpu": cpu, "event": event, "value": value, "running": running}
@@ -304,7 +314,7 @@ TESTS = (
     the_list_of_known_reports_is_good, a_good_guest_is_good, a_scenario_that_fails_is_seen,
     guests_that_break_are_bad, results_come_out_whole, a_symbol_that_kconfig_drops_is_named,
     archives_are_the_same_every_time, kunit_output_is_taken_from_the_log,
-    the_demo_counts_as_it_should, perf_test_output_is_understood,
+    a_stress_run_has_to_end_well, the_demo_counts_as_it_should, perf_test_output_is_understood,
     entries_of_perf_test_are_compared, the_list_of_perf_tests_is_good)
 
 

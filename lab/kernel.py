@@ -12,7 +12,7 @@ import kconfig
 import steps
 from arches import ARCHES
 
-FLAVOURS = ("debug", "bench")
+FLAVOURS = ("debug", "kcsan", "bench")
 VARIANTS = ("patched", "unpatched")
 SOURCES = {"patched": steps.BUILD / "linux", "unpatched": steps.BUILD / "base"}
 PMCOUNT = Path(__file__).resolve().parent / "pmcount"
@@ -29,8 +29,8 @@ def jobs():
 def environment():
     """The environment for the kernel's makefiles, without our own variables."""
     return {name: value for name, value in os.environ.items()
-            if name not in ("ARCH", "V", "O", "LINUX", "JOBS", "MAKEFLAGS", "MFLAGS",
-                            "MAKEOVERRIDES", "CROSS_COMPILE")}
+            if name not in ("ARCH", "V", "O", "LINUX", "JOBS", "TIME", "SEED", "MAKEFLAGS",
+                            "MFLAGS", "MAKEOVERRIDES", "CROSS_COMPILE")}
 
 
 def source(variant):
