@@ -94,39 +94,57 @@ static int set_event(int map, __u32 key, int fd)
 #define MAP_LOW(d, fd)		INSN(BPF_LD | BPF_IMM | BPF_DW, d, BPF_PSEUDO_MAP_FD, 0, fd)
 #define MAP_HIGH()		INSN(0, 0, 0, 0, 0)
 
-#define READ_EVENT(events, nr)							\
-	MAP_LOW(BPF_REG_1, events), MAP_HIGH(),					\
-	MOV_IMM(BPF_REG_2, nr),							\
-	MOV_REG(BPF_REG_3, BPF_REG_6),						\
-	ADD_IMM(BPF_REG_3, offsetof(struct result, event[nr])),			\
-	MOV_IMM(BPF_REG_4, sizeof(struct bpf_perf_event_value)),		\
-	CALL(perf_event_read_value),						\
-	STORE_REG(BPF_REG_6, offsetof(struct result, error[nr]), BPF_REG_0)
+#define MAX_PROGRAM		64
+
+static void append(struct bpf_insn *program, unsigned int *len, const struct bpf_insn *code,
+		   unsigned int nr)
+{
+	memcpy(program + *len, code, nr * sizeof(*code));
+	*len += nr;
+}
 
 static int load_program(int events, int results)
 {
-	struct bpf_insn program[] = {
-		/* The one element of the results, in register 6. */
+	/* The one element of the results, in register 6. */
+	const struct bpf_insn begin[] = {
 		STORE_IMM(BPF_REG_10, -4, 0),
 		MOV_REG(BPF_REG_2, BPF_REG_10),
 		ADD_IMM(BPF_REG_2, -4),
-		MAP_LOW(BPF_REG_1, results), MAP_HIGH(),
+		MAP_LOW(BPF_REG_1, results),
+		MAP_HIGH(),
 		CALL(map_lookup_elem),
 		JUMP_NOT_ZERO(BPF_REG_0, 1),
 		EXIT(),
 		MOV_REG(BPF_REG_6, BPF_REG_0),
-		READ_EVENT(events, EVENT_A),
-		READ_EVENT(events, EVENT_B),
-		READ_EVENT(events, EVENT_REF),
+	};
+	const struct bpf_insn end[] = {
 		MOV_IMM(BPF_REG_0, 0),
 		EXIT(),
 	};
+	struct bpf_insn program[MAX_PROGRAM];
 	union bpf_attr attr = {
 		.prog_type	= BPF_PROG_TYPE_RAW_TRACEPOINT,
 		.insns		= (unsigned long)program,
-		.insn_cnt	= sizeof(program) / sizeof(program[0]),
 		.license	= (unsigned long)"GPL",
 	};
+	int i;
+
+	append(program, &attr.insn_cnt, begin, ARRAY_SIZE(begin));
+	for (i = 0; i < NR_EVENTS; i++) {
+		const struct bpf_insn read_event[] = {
+			MAP_LOW(BPF_REG_1, events),
+			MAP_HIGH(),
+			MOV_IMM(BPF_REG_2, i),
+			MOV_REG(BPF_REG_3, BPF_REG_6),
+			ADD_IMM(BPF_REG_3, offsetof(struct result, event[i])),
+			MOV_IMM(BPF_REG_4, sizeof(struct bpf_perf_event_value)),
+			CALL(perf_event_read_value),
+			STORE_REG(BPF_REG_6, offsetof(struct result, error[i]), BPF_REG_0),
+		};
+
+		append(program, &attr.insn_cnt, read_event, ARRAY_SIZE(read_event));
+	}
+	append(program, &attr.insn_cnt, end, ARRAY_SIZE(end));
 
 	return bpf(BPF_PROG_LOAD, &attr);
 }

@@ -85,7 +85,7 @@ static inline bool enable_controllers(const char *root)
 }
 
 static inline void make_cgroup(struct __test_metadata *_metadata, struct cgroup *cgroup,
-			const char *parent, const char *name)
+			       const char *parent, const char *name)
 {
 	int len;
 
@@ -97,7 +97,7 @@ static inline void make_cgroup(struct __test_metadata *_metadata, struct cgroup 
 }
 
 static inline void move_to(struct __test_metadata *_metadata, struct worker *worker,
-		    const char *cgroup)
+			   const char *cgroup)
 {
 	char pid[16];
 

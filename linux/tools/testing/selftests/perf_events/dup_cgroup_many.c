@@ -33,7 +33,7 @@ FIXTURE_SETUP(dup_cgroup_many)
 {
 	struct rlimit limit = { .rlim_cur = 8192, .rlim_max = 8192 };
 	struct dup_test *t = &self->t;
-	char path[PATH_MAX / 2];
+	char path[PATH_MAX / 2 + 32];
 	int i;
 
 	if (setrlimit(RLIMIT_NOFILE, &limit))
@@ -51,7 +51,7 @@ FIXTURE_SETUP(dup_cgroup_many)
 
 FIXTURE_TEARDOWN(dup_cgroup_many)
 {
-	char path[PATH_MAX / 2];
+	char path[PATH_MAX / 2 + 32];
 	int i;
 
 	stop(&self->t.worker);
@@ -89,7 +89,7 @@ TEST_F(dup_cgroup_many, all_run)
 	struct perf_event_attr attr, ref_attr = reference(user_instructions());
 	__u64 start, cost, first = 0, last = 0;
 	struct dup_test *t = &self->t;
-	char path[PATH_MAX / 2];
+	char path[PATH_MAX / 2 + 32];
 	int i, j, k, round;
 
 	leave_counters(_metadata, t, t->cpu, NR_EVENTS + 1);

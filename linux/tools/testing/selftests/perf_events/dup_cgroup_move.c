@@ -94,15 +94,15 @@ TEST_F(dup_cgroup_move, asleep)
 /* It also stays in the parent, whose event counts all along. */
 TEST_F(dup_cgroup_move, nested)
 {
-	const char *where[] = { self->c.parent.path, self->c.child[0].path,
-				self->c.parent.path, self->c.child[1].path };
+	struct cgroup *where[] = { &self->c.parent, &self->c.child[0],
+				   &self->c.parent, &self->c.child[1] };
 	struct dup_test *t = &self->t;
 	__u64 outside = 0, before;
 	int i;
 
 	for (i = 0; i < NR_MOVES; i++) {
 		before = read_value(_metadata, self->ref);
-		move_to(_metadata, &t->worker, where[i % 4]);
+		move_to(_metadata, &t->worker, where[i % 4]->path);
 		worker_runs(_metadata, &t->worker);
 		if (i % 2 == 0)
 			outside += read_value(_metadata, self->ref) - before;
@@ -120,14 +120,14 @@ TEST_F(dup_cgroup_move, runnable)
 	move_to(_metadata, &t->worker, self->c.child[0].path);
 	worker_begins(_metadata, &t->worker, WORK_CALL, 50 * LOOPS);
 	for (i = 1; i < NR_MOVES; i++) {
-		usleep(3000);
+		usleep(5000);
 		ASSERT_FALSE(worker_is_ready(&t->worker));
 		move_to(_metadata, &t->worker, self->c.child[i % 2].path);
 		EXPECT_SUMS(0);
 	}
 	worker_ready(_metadata, &t->worker);
 	EXPECT_SUMS(0);
-	EXPECT_GE(read_value(_metadata, self->child[0][0]), LOOPS);
+	EXPECT_GT(read_value(_metadata, self->child[0][0]), 0U);
 	EXPECT_GE(read_value(_metadata, self->child[1][0]), LOOPS);
 	EXPECT_ALWAYS();
 }
@@ -178,7 +178,7 @@ TEST_F(dup_cgroup_move, dead)
 		  read_value(_metadata, self->child[1][1]));
 }
 
-/* Children that it forks stay in the cgroup where they were made. */
+/* What it forks is counted in the cgroup where that was made. */
 TEST_F(dup_cgroup_move, children)
 {
 	struct perf_event_attr attr = user_instructions();
@@ -197,7 +197,7 @@ TEST_F(dup_cgroup_move, children)
 	worker_ready(_metadata, &t->worker);
 	worker_does(_metadata, &t->worker, WORK_FORK, LOOPS);
 	EXPECT_SUMS(0);
-	EXPECT_GE(read_value(_metadata, self->child[0][0]), 50 * LOOPS);
+	EXPECT_GE(read_value(_metadata, self->child[0][0]), LOOPS);
 	EXPECT_GE(read_value(_metadata, self->child[1][0]), LOOPS);
 	EXPECT_ALWAYS();
 }

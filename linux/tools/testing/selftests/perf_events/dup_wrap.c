@@ -7,7 +7,7 @@
 #include "dup.h"
 
 /* Cycles until a counter of 32 bits is back where it was. */
-#define WRAP		(1ULL << 32)
+#define WRAP		0x100000000ULL
 
 FIXTURE(dup_wrap)
 {
