@@ -273,4 +273,26 @@ TEST_F(dup_fork_many, grandchildren)
 	}
 }
 
+/* Equal events of one opener have counters of their own in children, too. */
+TEST_F(dup_fork_many, ordinals)
+{
+	struct perf_event_attr attr = user_instructions();
+	struct target target = on_task(self->t.worker.pid);
+	struct dup_test *t = &self->t;
+	struct counts first, second;
+	int fd[2], i;
+
+	leave_counters(_metadata, t, t->cpu, 1);
+	attr.inherit = 1;
+	for (i = 0; i < 2; i++)
+		fd[i] = open_event(_metadata, &t->a, &attr, target);
+	worker_does(_metadata, &t->worker, WORK_FORK, 50 * LOOPS);
+
+	first = read_counts(_metadata, fd[0]);
+	second = read_counts(_metadata, fd[1]);
+	EXPECT_GT(first.value + second.value, 10 * LOOPS);
+	/* There is one counter at any time. */
+	EXPECT_LE(first.running + second.running, first.enabled);
+}
+
 TEST_HARNESS_MAIN
