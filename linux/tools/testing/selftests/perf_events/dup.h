@@ -26,6 +26,7 @@
 
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
@@ -100,13 +101,21 @@ enum work {
 	WORK_LOOP,
 	WORK_CALL,
 	WORK_FORK,
+	WORK_FAMILY,
+	WORK_TURNS,
 	WORK_EXEC,
+	WORK_STOP_AT_EXEC,
+	WORK_FORK_EXEC,
+	WORK_FORK_STOP,
+	WORK_GO_ON,
 	WORK_EXIT,
 };
 
 struct work_order {
 	enum work		what;
 	unsigned long		loops;
+	/* In the answer to WORK_FORK_EXEC and WORK_FORK_STOP. */
+	pid_t			child;
 };
 
 static inline long read_long(const char *path)
@@ -153,6 +162,16 @@ static inline int bind_to_cpu(pid_t pid, int cpu)
 	CPU_ZERO(&set);
 	CPU_SET(cpu, &set);
 	return sched_setaffinity(pid, sizeof(set), &set);
+}
+
+/* Goes to any other CPU; returns false when there is none. */
+static inline bool leave_cpu(int cpu)
+{
+	cpu_set_t set;
+
+	memset(&set, 0xff, sizeof(set));
+	CPU_CLR(cpu, &set);
+	return !sched_setaffinity(0, sizeof(set), &set);
 }
 
 /* Messages with up to two file descriptors. */
@@ -384,6 +403,38 @@ static inline struct perf_event_attr user_instructions(void)
 }
 
 /*
+ * Events of which no two share though they count the same: user instructions, of
+ * modes that do not exist where the tests run.
+ */
+#define NR_TWINS	4
+
+static inline struct perf_event_attr twin(unsigned int nr)
+{
+	struct perf_event_attr attr = user_instructions();
+
+	attr.exclude_hv = !(nr & 1);
+	attr.exclude_guest = nr >> 1;
+
+	return attr;
+}
+
+/* Events that count different things. */
+#define NR_KINDS	12
+
+static inline struct perf_event_attr event_kind(unsigned int nr)
+{
+	struct perf_event_attr attr = instructions();
+
+	if (nr % 2)
+		attr.config = PERF_COUNT_HW_CPU_CYCLES;
+	attr.exclude_kernel = nr / 2 % 3 == 0;
+	attr.exclude_user = nr / 2 % 3 == 1;
+	attr.exclude_hv = nr < NR_KINDS / 2;
+
+	return attr;
+}
+
+/*
  * An event that counts the same and always has a counter of its own: sampling
  * events do not share. The period is too long for a sample.
  */
@@ -431,7 +482,7 @@ static inline __u64 read_value(struct __test_metadata *_metadata, int fd)
  */
 static inline bool runs_always(int fd)
 {
-	__u64 words[8];
+	__u64 words[64];
 
 	if (read(fd, words, sizeof(words)) < (ssize_t)(3 * sizeof(*words)))
 		return false;
@@ -441,7 +492,7 @@ static inline bool runs_always(int fd)
 
 static inline bool runs_sometimes(int fd)
 {
-	__u64 words[8];
+	__u64 words[64];
 
 	return read(fd, words, sizeof(words)) > 0 && words[2];
 }
@@ -557,26 +608,82 @@ static inline void burn_and_call(unsigned long loops)
 /* Several children at a time, each with its share of the work. */
 #define NR_CHILDREN	4
 
-static inline void burn_in_children(unsigned long loops)
+static inline void burn_in_children(unsigned long loops, int generations)
 {
 	int i;
 
 	for (i = 0; i < NR_CHILDREN; i++) {
-		if (!fork()) {
+		if (fork())
+			continue;
+		if (generations > 1)
+			burn_in_children(loops / NR_CHILDREN, generations - 1);
+		else
 			burn(loops / NR_CHILDREN);
-			_exit(0);
-		}
+		_exit(0);
 	}
 	while (wait(NULL) > 0)
 		;
 }
 
+/*
+ * Children hand a token round: one runs at a time, and the CPU goes directly from
+ * one to the next. Each does four times as much as the one before it.
+ */
+#define NR_TURNS	20
+
+static inline void burn_in_turns(unsigned long loops)
+{
+	int token[NR_CHILDREN][2], i, turn;
+	char c = 0;
+
+	for (i = 0; i < NR_CHILDREN; i++) {
+		if (pipe(token[i]))
+			_exit(1);
+	}
+
+	for (i = 0; i < NR_CHILDREN; i++) {
+		if (fork())
+			continue;
+		for (turn = 0; turn < NR_TURNS; turn++) {
+			if (read(token[i][0], &c, 1) != 1)
+				_exit(1);
+			burn((loops / NR_TURNS) << (2 * i));
+			if (write(token[(i + 1) % NR_CHILDREN][1], &c, 1) != 1)
+				_exit(1);
+		}
+		_exit(0);
+	}
+
+	if (write(token[0][1], &c, 1) != 1)
+		_exit(1);
+	while (wait(NULL) > 0)
+		;
+	for (i = 0; i < NR_CHILDREN; i++) {
+		close(token[i][0]);
+		close(token[i][1]);
+	}
+}
+
 /* The argument with which a test program only works. */
 #define BURN_ARGUMENT	"burn"
+
+static inline void exec_burn(void)
+{
+	execl("/proc/self/exe", "/proc/self/exe", BURN_ARGUMENT, NULL);
+	_exit(1);
+}
+
+/* From now on: before the first instruction of the new program. */
+static inline void stop_at_exec(void)
+{
+	if (ptrace(PTRACE_TRACEME, 0, NULL, NULL))
+		_exit(1);
+}
 
 static inline void work(int sock)
 {
 	struct work_order order;
+	pid_t child = 0;
 
 	/* See wait_for_sleep(). */
 	while (syscall(SYS_recvfrom, sock, &order, sizeof(order), 0, NULL, NULL) ==
@@ -589,11 +696,40 @@ static inline void work(int sock)
 			burn_and_call(order.loops);
 			break;
 		case WORK_FORK:
-			burn_in_children(order.loops);
+			burn_in_children(order.loops, 1);
+			break;
+		case WORK_FAMILY:
+			burn_in_children(order.loops, 2);
+			break;
+		case WORK_TURNS:
+			burn_in_turns(order.loops);
 			break;
 		case WORK_EXEC:
-			execl("/proc/self/exe", "/proc/self/exe", BURN_ARGUMENT, NULL);
-			_exit(1);
+			burn(order.loops);
+			exec_burn();
+			break;
+		case WORK_STOP_AT_EXEC:
+			stop_at_exec();
+			burn(order.loops);
+			exec_burn();
+			break;
+		case WORK_FORK_EXEC:
+		case WORK_FORK_STOP:
+			child = fork();
+			if (!child) {
+				stop_at_exec();
+				if (order.what == WORK_FORK_STOP)
+					raise(SIGSTOP);
+				burn(order.loops);
+				exec_burn();
+			}
+			waitpid(child, NULL, 0);
+			order.child = child;
+			break;
+		case WORK_GO_ON:
+			ptrace(PTRACE_CONT, child, NULL, NULL);
+			waitpid(child, NULL, 0);
+			break;
 		case WORK_EXIT:
 			_exit(0);
 		}
@@ -636,15 +772,39 @@ static inline void wait_for_sleep(struct __test_metadata *_metadata, struct work
 	} while (!isdigit(text[0]) || strtol(text, NULL, 10) != SYS_recvfrom);
 }
 
-/* The worker does its work and sleeps again. */
-static inline void worker_does(struct __test_metadata *_metadata, struct worker *worker,
-			       enum work what, unsigned long loops)
+/* The worker begins to work; worker_ready() waits until it sleeps again. */
+static inline void worker_begins(struct __test_metadata *_metadata, struct worker *worker,
+				 enum work what, unsigned long loops)
 {
 	struct work_order order = { .what = what, .loops = loops };
 
 	ASSERT_EQ((ssize_t)sizeof(order), send(worker->sock, &order, sizeof(order), 0));
+}
+
+static inline bool worker_is_ready(struct worker *worker)
+{
+	struct work_order order;
+
+	return recv(worker->sock, &order, sizeof(order), MSG_PEEK | MSG_DONTWAIT) > 0;
+}
+
+/* Returns a child that stopped in the middle of its work. */
+static inline pid_t worker_ready(struct __test_metadata *_metadata, struct worker *worker)
+{
+	struct work_order order;
+
 	ASSERT_EQ((ssize_t)sizeof(order), recv(worker->sock, &order, sizeof(order), 0));
 	wait_for_sleep(_metadata, worker);
+
+	return order.child;
+}
+
+/* The worker does its work and sleeps again. */
+static inline pid_t worker_does(struct __test_metadata *_metadata, struct worker *worker,
+				enum work what, unsigned long loops)
+{
+	worker_begins(_metadata, worker, what, loops);
+	return worker_ready(_metadata, worker);
 }
 
 static inline void worker_runs(struct __test_metadata *_metadata, struct worker *worker)

@@ -187,10 +187,7 @@ TEST_F(dup_inherit, enable_on_exec_joins)
 	EXPECT_TRUE(runs_always(b));
 }
 
-/*
- * One is removed at exec, the other goes on. The one that is removed may lose
- * what it counted since the task was scheduled in last.
- */
+/* One is removed at exec, the other goes on. dup_exec has the exact counts. */
 TEST_F(dup_inherit, remove_on_exec)
 {
 	struct perf_event_attr removed = self->attr;
@@ -198,7 +195,7 @@ TEST_F(dup_inherit, remove_on_exec)
 	__u64 before, value;
 	int a, b, ref;
 
-	/* Such events are not inherited. */
+	/* It is the worker's own event that is removed. */
 	removed.inherit = 0;
 	removed.inherit_stat = 0;
 	removed.remove_on_exec = 1;
