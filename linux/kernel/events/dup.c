@@ -428,8 +428,6 @@ static unsigned int perf_dup_ordinal(struct perf_event *event,
 	struct perf_event_dup *dup;
 	unsigned int ordinal = 0;
 
-	lockdep_assert_held(&ctx->mutex);
-
 	if (!event->dup_opener)
 		return 0;
 
@@ -1092,8 +1090,9 @@ void perf_dup_inherit(struct perf_event *event, struct perf_event_context *ctx,
 {
 	struct perf_event_dup *dup = parent->dup_link;
 	struct perf_dup_key key;
+	unsigned int ordinal;
 
-	if (!dup || dup == PERF_DUP_UNLINKED || !perf_dup_eligible(event))
+	if (!dup || !perf_dup_eligible(event))
 		return;
 
 	/* Up already, for the parent; cpus_read_lock() can not be taken here. */
@@ -1104,5 +1103,11 @@ void perf_dup_inherit(struct perf_event *event, struct perf_event_context *ctx,
 	event->dup_opener = get_pid(parent->dup_opener);
 
 	perf_dup_key_init(&key, event);
-	__perf_dup_attach(event, ctx, &key, dup->ordinal);
+	/* What could not be linked for the parent may well be here. */
+	if (dup == PERF_DUP_UNLINKED)
+		ordinal = perf_dup_ordinal(event, ctx, &key);
+	else
+		ordinal = dup->ordinal;
+
+	__perf_dup_attach(event, ctx, &key, ordinal);
 }
