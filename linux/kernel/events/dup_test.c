@@ -21,14 +21,32 @@
  * An event counts in the steps of the clock at which it is scheduled in. The
  * oracle takes nothing but that from the kernel, so it holds also for events
  * that rotate.
+ *
+ * The clock is perf's clock as well: a step is a nanosecond of the times for
+ * which an event is enabled and running, and these are compared for equality,
+ * too. Each CPU has counters, which only count in the steps that are made on it,
+ * but there is one time.
+ *
+ * The last test does random operations. Its log has the seed; on the kernel's
+ * command line dup_test_seed=N repeats that run, and dup_test_steps=N asks for
+ * a longer one.
  */
 
 #include <kunit/test.h>
+#include <linux/cgroup.h>
 #include <linux/cpu.h>
 #include <linux/cpumask.h>
 #include <linux/delay.h>
+#include <linux/fdtable.h>
+#include <linux/file.h>
+#include <linux/fs.h>
+#include <linux/kallsyms.h>
+#include <linux/kprobes.h>
 #include <linux/kthread.h>
+#include <linux/module.h>
 #include <linux/moduleparam.h>
+#include <linux/mount.h>
+#include <linux/namei.h>
 #include <linux/percpu.h>
 #include <linux/perf_event.h>
 #include <linux/pid.h>
@@ -53,8 +71,9 @@
  * @late:  counters are assigned when the PMU is enabled, and events then move
  *	   between counters, as on x86; else add() programs the counter, as on arm
  * @txn:   a group is added without looking, and checked when it is complete
- * @nmi:   all events are read as from NMI, whenever one is added or deleted and
- *	   when the PMU is enabled
+ * @nmi:   whenever an event is added or deleted and when the PMU is enabled, an
+ *	   NMI comes that reads all events, or is a counter's interrupt, in which
+ *	   the driver brings the counts of its events up to date
  */
 struct model_type {
 	const char	*desc;
@@ -74,12 +93,21 @@ static const struct model_type model_types[] = {
 
 KUNIT_ARRAY_PARAM_DESC(model, model_types, desc);
 
+/* One of each programming model, for what takes long. */
+static const struct model_type few_model_types[] = {
+	{ .desc = "immediate", .width = 32 },
+	{ .desc = "late, transactions", .width = 48, .late = true, .txn = true },
+};
+
+KUNIT_ARRAY_PARAM_DESC(few_models, few_model_types, desc);
+
 enum model_call {
 	CALL_ADD,
 	CALL_DEL,
 	CALL_READ,
 	CALL_START,
 	CALL_STOP,
+	CALL_ENABLE,
 	NR_CALLS,
 };
 
@@ -100,6 +128,7 @@ struct model_cpu {
 	unsigned int		txn_flags;
 	unsigned int		shift;
 	u64			noise;
+	unsigned int		nmis;
 	/* Where the last master that was added had a counter before. */
 	int			hint;
 	int			nr;
@@ -118,9 +147,12 @@ struct model {
 	bool				refuse_masters;
 	bool				no_share;
 	u64				hw_config;
-	/* add(): how often to refuse. */
+	/* add(): how often to refuse, and a configuration to refuse, or 0. */
 	int				refuse_master_adds;
 	int				refuse_user_adds;
+	u64				refuse_config;
+	/* commit_txn(): how often the read of a group fails. */
+	int				refuse_reads;
 
 	atomic_t			nr_users;
 	atomic_t			nr_masters;
@@ -293,9 +325,26 @@ static struct model_cpu *model_enter(struct perf_event *event, enum model_call c
 	return c;
 }
 
+/* A counter's interrupt: the driver finds out which one it is for. */
+static void model_interrupt(struct model *m, struct model_cpu *c)
+{
+	for (int i = 0; i < c->nr; i++) {
+		if (c->slots[i].idx >= 0 && !c->slots[i].stopped)
+			model_update(m, c, &c->slots[i]);
+	}
+}
+
 static void model_nmi(struct model *m)
 {
-	if (m->type->nmi && m->nmi)
+	struct model_cpu *c = this_cpu_ptr(m->cpus);
+
+	if (!m->type->nmi || !m->nmi)
+		return;
+
+	/* By turns, such that each finds what the other has left undone. */
+	if (c->nmis++ & 1)
+		model_interrupt(m, c);
+	else
 		m->nmi(m);
 }
 
@@ -336,6 +385,8 @@ static bool model_refuses(struct model *m, struct perf_event *event)
 {
 	int *refuse = model_is_master(event) ? &m->refuse_master_adds : &m->refuse_user_adds;
 
+	if (m->refuse_config && event->attr.config == m->refuse_config)
+		return true;
 	if (!*refuse)
 		return false;
 
@@ -501,6 +552,8 @@ static void model_pmu_enable(struct pmu *pmu)
 	struct model *m = to_model(pmu);
 	struct model_cpu *c = this_cpu_ptr(m->cpus);
 
+	c->calls[CALL_ENABLE]++;
+
 	if (!c->disabled)
 		model_broken(m, "PMU enabled twice");
 	if (c->txn_flags)
@@ -551,6 +604,12 @@ static int model_commit_txn(struct pmu *pmu)
 
 	if (c->txn_flags == PERF_PMU_TXN_ADD && c->nr > m->nr_counters)
 		return -EAGAIN;
+
+	if (c->txn_flags == PERF_PMU_TXN_READ && m->refuse_reads) {
+		m->refuse_reads--;
+		model_end_txn(m, c);
+		return -EIO;
+	}
 
 	model_end_txn(m, c);
 	return 0;
@@ -646,6 +705,8 @@ static unsigned int model_calls(struct model *m, int cpu, enum model_call call)
 /* ===== Events, and what they should have counted ===== */
 
 #define NR_OPENERS	4
+#define MAX_OPENERS	66
+#define NR_CGROUPS	3
 #define NR_EVENTS	128
 
 struct dup_event {
@@ -655,8 +716,13 @@ struct dup_event {
 	u64			expected;
 	/* The last value that an NMI has read. */
 	u64			seen;
-	/* Steps of the clock for which it was scheduled in. */
+	/* Steps of the clock in which it counted. */
 	u64			ran;
+	/* What perf calls its times. */
+	u64			enabled;
+	u64			running;
+	/* That it counts for: one of cgroup_names[], or NO_CGROUP. */
+	int			cgroup;
 };
 
 /* Keeps the task of a test running for as long as the test has something to do. */
@@ -673,12 +739,28 @@ struct dup_test {
 	struct busy		busy;
 	/* Where the events are that are not asked to be elsewhere. */
 	int			cpu;
+	/* That the next event is opened for, and the one of the test's task. */
+	int			cgroup;
+	int			task_cgroup;
+	/* Not to compare for how long events of cgroups were enabled. */
+	bool			ignore_cgroup_enabled;
 	int			old_mode;
 	bool			unregistered;
 };
 
-/* Processes that open events. They are never woken up. */
-static struct task_struct *openers[NR_OPENERS];
+/* Processes that open events, and do nothing else. They are made when they are needed. */
+static struct task_struct *openers[MAX_OPENERS];
+
+#define NO_CGROUP	-1
+
+/* The second one is a child of the first one. They are made when they are needed. */
+static const char * const cgroup_names[NR_CGROUPS] = {
+	"dup_test", "dup_test/child", "dup_test_other",
+};
+
+static struct vfsmount *cgroup_mnt;
+static struct file *cgroup_dirs[NR_CGROUPS];
+static bool cgroup_controls;
 
 /* The first one that is open, or the next one. */
 static struct dup_event *next_event(struct dup_test *t, struct dup_event *ev)
@@ -723,16 +805,50 @@ static bool dup_event_counts(struct dup_event *ev)
 	       event->hw.interrupts != MAX_INTERRUPTS;
 }
 
-/* On the CPU, with interrupts off. */
-static void dup_test_advance(struct dup_test *t, u64 ticks)
+/* Is this time in which the event could run: that of its task, or cgroup? */
+static bool dup_event_has_time(struct dup_event *ev)
 {
-	for (struct dup_event *ev = next_event(t, NULL); ev; ev = next_event(t, ev)) {
-		if (!dup_event_counts(ev))
-			continue;
+	struct perf_event *event = ev->event;
+
+	if (event->attach_state & PERF_ATTACH_TASK)
+		return event->hw.target == current;
+
+#ifdef CONFIG_CGROUP_PERF
+	if (ev->cgroup != NO_CGROUP) {
+		guard(rcu)();
+		return event->cpu == smp_processor_id() &&
+		       cgroup_is_descendant(task_cgroup(current, perf_event_cgrp_id),
+					    event->cgrp->css.cgroup);
+	}
+#endif
+	return true;
+}
+
+static void dup_event_advance(struct dup_event *ev, u64 ticks)
+{
+	struct perf_event *event = ev->event;
+	int state = READ_ONCE(event->state), leader = READ_ONCE(event->group_leader->state);
+
+	if (dup_event_counts(ev)) {
 		ev->expected += ev->rate * ticks;
 		ev->ran += ticks;
 	}
 
+	if (!dup_event_has_time(ev) || leader < PERF_EVENT_STATE_INACTIVE)
+		return;
+	if (state >= PERF_EVENT_STATE_INACTIVE)
+		ev->enabled += ticks;
+	if (state >= PERF_EVENT_STATE_ACTIVE)
+		ev->running += ticks;
+}
+
+/* On the CPU, with interrupts off. */
+static void dup_test_advance(struct dup_test *t, u64 ticks)
+{
+	for (struct dup_event *ev = next_event(t, NULL); ev; ev = next_event(t, ev))
+		dup_event_advance(ev, ticks);
+
+	atomic64_add(ticks, &perf_kunit_time);
 	model_advance(&t->model, ticks);
 }
 
@@ -779,20 +895,76 @@ static void advance_in_task(struct kunit *test, u64 ticks)
 	kthread_init_work(&a.work, advance_work_fn);
 	kthread_queue_work(t->worker, &a.work);
 	kthread_flush_work(&a.work);
+	/*
+	 * And no longer. Perf leaves a cgroup's time running when its last event
+	 * goes while it is the current one; that is what this would come upon.
+	 */
+	wait_task_inactive(t->worker->task, TASK_INTERRUPTIBLE);
+}
+
+static void no_work_fn(struct kthread_work *work)
+{
 }
 
 static struct task_struct *test_task(struct kunit *test)
 {
 	struct dup_test *t = test->priv;
+	struct kthread_work work;
 
 	if (!t->worker) {
-		struct kthread_worker *worker = kthread_run_worker_on_cpu(t->cpu, 0, "dup_test/%u");
+		struct kthread_worker *worker = kthread_run_worker(0, "dup_test");
 
 		KUNIT_ASSERT_FALSE(test, IS_ERR(worker));
 		t->worker = worker;
+		/* When it starts, it sets its affinity and may move to a cgroup. */
+		kthread_init_work(&work, no_work_fn);
+		kthread_queue_work(worker, &work);
+		kthread_flush_work(&work);
+		/* Not bound as a kthread is: those can not move. */
+		KUNIT_ASSERT_EQ(test, set_cpus_allowed_ptr(worker->task, cpumask_of(t->cpu)), 0);
 	}
 
 	return t->worker->task;
+}
+
+static int opener_fn(void *arg)
+{
+	set_current_state(TASK_INTERRUPTIBLE);
+	while (!kthread_should_stop()) {
+		schedule();
+		set_current_state(TASK_INTERRUPTIBLE);
+	}
+	__set_current_state(TASK_RUNNING);
+
+	return 0;
+}
+
+/* The thread group of an opener. */
+static struct pid *opener_pid(struct kunit *test, int opener)
+{
+	if (!openers[opener]) {
+		struct task_struct *task = kthread_run(opener_fn, NULL, "dup_opener/%d", opener);
+
+		KUNIT_ASSERT_FALSE(test, IS_ERR(task));
+		openers[opener] = task;
+	}
+
+	return get_task_pid(openers[opener], PIDTYPE_TGID);
+}
+
+/* A file descriptor for a cgroup's directory, as users open it. */
+static int cgroup_fd(struct kunit *test, int cgroup)
+{
+	int fd;
+
+	if (cgroup == NO_CGROUP)
+		return -1;
+
+	fd = get_unused_fd_flags(O_CLOEXEC);
+	KUNIT_ASSERT_GE(test, fd, 0);
+	fd_install(fd, get_file(cgroup_dirs[cgroup]));
+
+	return fd;
 }
 
 /* Open an event for one of the openers; a failure ends the test. */
@@ -802,6 +974,7 @@ static struct dup_event *open_event(struct kunit *test, int opener, struct perf_
 	struct dup_test *t = test->priv;
 	struct dup_event *ev = t->events;
 	struct perf_event *event;
+	int cgroup, fd;
 	struct pid *pid;
 
 	while (ev->event)
@@ -811,16 +984,21 @@ static struct dup_event *open_event(struct kunit *test, int opener, struct perf_
 	attr.type = t->model.pmu.type;
 	attr.size = sizeof(attr);
 
-	pid = get_task_pid(openers[opener], PIDTYPE_TGID);
+	pid = opener_pid(test, opener);
+	cgroup = leader ? leader->cgroup : t->cgroup;
+	fd = cgroup_fd(test, cgroup);
 	t->model.opening = true;
 	event = perf_event_create_kunit_counter(&attr, cpu, task, leader ? leader->event : NULL,
-						pid);
+						fd, pid);
 	t->model.opening = false;
+	if (fd >= 0)
+		close_fd(fd);
 	put_pid(pid);
 	KUNIT_ASSERT_FALSE_MSG(test, IS_ERR(event), "open: %ld", PTR_ERR(event));
 
 	*ev = (struct dup_event) {
 		.rate = model_rate(&attr, t->model.hw_config),
+		.cgroup = cgroup,
 	};
 	WRITE_ONCE(ev->event, event);
 
@@ -852,25 +1030,72 @@ static struct dup_event *open_task(struct kunit *test, int opener, struct perf_e
 	return open_event(test, opener, attr, -1, test_task(test), NULL);
 }
 
+/* On the CPU of the test, for what runs there in a cgroup. */
+static struct dup_event *open_cgroup(struct kunit *test, int opener, int cgroup,
+				     struct perf_event_attr attr)
+{
+	struct dup_test *t = test->priv;
+	struct dup_event *ev;
+
+	t->cgroup = cgroup;
+	ev = open_cpu(test, opener, attr);
+	t->cgroup = NO_CGROUP;
+
+	return ev;
+}
+
 static void close_event(struct dup_event *ev)
 {
-	struct perf_event *event = ev->event;
+	struct perf_event *event = ev->event, *sibling;
+	u64 enabled, running;
+
+	/*
+	 * The siblings of a leader that is off are off as well. Perf does not
+	 * look at the time when the leader goes, and they are not any more: it
+	 * takes them to have been on since it last did.
+	 */
+	if (event->state < PERF_EVENT_STATE_INACTIVE && event->group_leader == event) {
+		list_for_each_entry(sibling, &event->sibling_list, sibling_list)
+			perf_event_read_value(sibling, &enabled, &running);
+	}
 
 	WRITE_ONCE(ev->event, NULL);
 	perf_event_release_kernel(event);
 }
 
-/* The count of one event is exactly what the model says. */
+/*
+ * Perf itself loses or adds some of the time for which an event of a cgroup is
+ * enabled, with kernel.perf_event_dup=0 as well, when events move between CPUs.
+ */
+static bool knows_enabled(struct dup_test *t, struct dup_event *ev)
+{
+	return ev->cgroup == NO_CGROUP || !t->ignore_cgroup_enabled;
+}
+
+static void expect(struct kunit *test, struct dup_event *ev, int line, const char *what,
+		   u64 value, u64 expected)
+{
+	struct perf_event *event = ev->event;
+	struct dup_test *t = test->priv;
+
+	KUNIT_EXPECT_EQ_MSG(test, value, expected,
+			    "line %d: %s of event %td, config %llu, state %d, CPU %d, cgroup %d",
+			    line, what, ev - t->events, event->attr.config, event->state,
+			    event->cpu, ev->cgroup);
+}
+
+/* The count of one event, and its times, are exactly what the model says. */
 static u64 __check_event(struct kunit *test, struct dup_event *ev, int line)
 {
 	struct dup_test *t = test->priv;
 	u64 count, enabled, running;
 
 	count = perf_event_read_value(ev->event, &enabled, &running);
-	KUNIT_EXPECT_EQ_MSG(test, count, ev->expected, "line %d: event %td, config %llu, state %d",
-			    line, ev - t->events, ev->event->attr.config, ev->event->state);
+	expect(test, ev, line, "count", count, ev->expected);
+	if (knows_enabled(t, ev))
+		expect(test, ev, line, "time enabled", enabled, ev->enabled);
+	expect(test, ev, line, "time running", running, ev->running);
 
-	/* Of events that rotate the two times need not be from the same moment. */
 	return enabled - running;
 }
 
@@ -977,6 +1202,320 @@ static int other_cpu(struct kunit *test)
 	return cpu;
 }
 
+static void interrupt_fn(void *info)
+{
+	struct model *m = info;
+
+	model_interrupt(m, this_cpu_ptr(m->cpus));
+}
+
+/* A counter of the test's CPU interrupts. */
+static void interrupt(struct kunit *test)
+{
+	struct dup_test *t = test->priv;
+
+	KUNIT_ASSERT_EQ(test, smp_call_function_single(t->cpu, interrupt_fn, &t->model, 1), 0);
+}
+
+/* Has the test's task been scheduled out, with its events? */
+static void await_sleep(struct kunit *test, struct dup_event *ev)
+{
+	for (int i = 0; i < 1000 && READ_ONCE(ev->event->oncpu) != -1; i++)
+		usleep_range(100, 200);
+
+	KUNIT_ASSERT_EQ(test, READ_ONCE(ev->event->oncpu), -1);
+}
+
+struct local_read {
+	struct perf_event	*event;
+	u64			value, enabled, running;
+	int			ret;
+	struct kthread_work	work;
+};
+
+static void local_read_fn(void *info)
+{
+	struct local_read *r = info;
+
+	r->ret = perf_event_read_local(r->event, &r->value, &r->enabled, &r->running);
+}
+
+static void local_read_work_fn(struct kthread_work *work)
+{
+	local_read_fn(container_of(work, struct local_read, work));
+}
+
+/* Read an event as BPF programs do: where it counts, and without a lock. */
+static void __check_local(struct kunit *test, struct dup_event *ev, int ret, int line)
+{
+	struct local_read r = { .event = ev->event };
+	struct dup_test *t = test->priv;
+
+	if (ev->event->attach_state & PERF_ATTACH_TASK) {
+		kthread_init_work(&r.work, local_read_work_fn);
+		kthread_queue_work(t->worker, &r.work);
+		kthread_flush_work(&r.work);
+	} else {
+		smp_call_function_single(ev->event->cpu, local_read_fn, &r, 1);
+	}
+
+	KUNIT_EXPECT_EQ_MSG(test, r.ret, ret, "line %d: event %td", line, ev - t->events);
+	if (r.ret)
+		return;
+	expect(test, ev, line, "local count", r.value, ev->expected);
+	if (knows_enabled(t, ev))
+		expect(test, ev, line, "local time enabled", r.enabled, ev->enabled);
+	expect(test, ev, line, "local time running", r.running, ev->running);
+}
+
+#define check_local(test, ev, ret)	__check_local(test, ev, ret, __LINE__)
+
+#define GROUP_VALUES	(3 + NR_EVENTS)
+
+/* Read a group in one go. */
+static void __check_group(struct kunit *test, struct dup_event *leader, int ret, int line)
+{
+	struct dup_test *t = test->priv;
+	struct perf_event *sibling;
+	u64 *values, *value;
+
+	values = kunit_kcalloc(test, GROUP_VALUES, sizeof(*values), GFP_KERNEL);
+	KUNIT_ASSERT_NOT_NULL(test, values);
+
+	KUNIT_EXPECT_EQ_MSG(test, perf_event_kunit_read_group(leader->event, values), ret,
+			    "line %d", line);
+	if (ret)
+		goto out;
+
+	if (knows_enabled(t, leader))
+		KUNIT_EXPECT_EQ_MSG(test, values[1], leader->enabled, "line %d", line);
+	KUNIT_EXPECT_EQ_MSG(test, values[2], leader->running, "line %d", line);
+	KUNIT_EXPECT_EQ_MSG(test, values[3], leader->expected, "line %d", line);
+	value = values + 4;
+	/* Nobody but the test changes the group. */
+	list_for_each_entry(sibling, &leader->event->sibling_list, sibling_list) {
+		struct dup_event *ev = next_event(t, NULL);
+
+		while (ev && ev->event != sibling)
+			ev = next_event(t, ev);
+		KUNIT_ASSERT_NOT_NULL(test, ev);
+		KUNIT_EXPECT_EQ_MSG(test, *value++, ev->expected, "line %d: event %td", line,
+				    ev - t->events);
+	}
+out:
+	kunit_kfree(test, values);
+}
+
+#define check_group(test, ev, ret)	__check_group(test, ev, ret, __LINE__)
+
+/* The three that perf stat uses, on one event or on its group. */
+static void event_ioctl(struct kunit *test, struct dup_event *ev, unsigned int cmd, bool group)
+{
+	unsigned long arg = group ? PERF_IOC_FLAG_GROUP : 0;
+	struct dup_test *t = test->priv;
+
+	KUNIT_EXPECT_EQ(test, perf_event_kunit_ioctl(ev->event, cmd, arg), 0);
+	if (cmd != PERF_EVENT_IOC_RESET)
+		return;
+
+	for (struct dup_event *e = next_event(t, NULL); e; e = next_event(t, e)) {
+		if (e != ev && (!group || e->event->group_leader != ev->event->group_leader))
+			continue;
+		e->expected = 0;
+		e->seen = 0;
+	}
+}
+
+/* Write into a file of the cgroup filesystem. */
+static int cgroup_write(const char *name, const char *text)
+{
+	struct file *file = file_open_root_mnt(cgroup_mnt, name, O_WRONLY, 0);
+	loff_t pos = 0;
+	ssize_t ret;
+
+	if (IS_ERR(file))
+		return PTR_ERR(file);
+
+	ret = kernel_write(file, text, strlen(text), &pos);
+	__fput_sync(file);
+
+	return ret < 0 ? ret : 0;
+}
+
+/* The directory that a cgroup is in, and its name there. */
+static struct dentry *cgroup_dentry_parent(int cgroup, const char **name)
+{
+	*name = strrchr(cgroup_names[cgroup], '/');
+	if (*name)
+		return cgroup_dirs[0]->f_path.dentry;
+
+	*name = cgroup_names[cgroup];
+	return cgroup_mnt->mnt_root;
+}
+
+static int make_cgroup(int cgroup)
+{
+	struct dentry *parent, *dentry;
+	struct file *dir;
+	const char *name;
+
+	parent = cgroup_dentry_parent(cgroup, &name);
+	dentry = start_creating_noperm(parent, &QSTR(name + (*name == '/')));
+	if (IS_ERR(dentry))
+		return PTR_ERR(dentry);
+	dentry = vfs_mkdir(&nop_mnt_idmap, d_inode(parent), dentry, 0755, NULL);
+	end_creating(dentry);
+	if (IS_ERR(dentry))
+		return PTR_ERR(dentry);
+
+	dir = file_open_root_mnt(cgroup_mnt, cgroup_names[cgroup], O_RDONLY | O_DIRECTORY, 0);
+	if (IS_ERR(dir))
+		return PTR_ERR(dir);
+	cgroup_dirs[cgroup] = dir;
+
+	return 0;
+}
+
+static void remove_cgroups(void)
+{
+	struct dentry *parent, *dentry;
+	const char *name;
+
+	if (IS_ERR_OR_NULL(cgroup_mnt))
+		return;
+
+	for (int i = NR_CGROUPS - 1; i >= 0; i--) {
+		if (!cgroup_dirs[i])
+			continue;
+		parent = cgroup_dentry_parent(i, &name);
+		__fput_sync(cgroup_dirs[i]);
+		cgroup_dirs[i] = NULL;
+		dentry = start_removing_noperm(parent, &QSTR(name + (*name == '/')));
+		if (!IS_ERR(dentry))
+			vfs_rmdir(&nop_mnt_idmap, d_inode(parent), dentry, NULL);
+		end_removing(dentry);
+	}
+	if (cgroup_controls)
+		cgroup_write("cgroup.subtree_control", "-pids");
+	cgroup_controls = false;
+
+	kern_unmount(cgroup_mnt);
+	cgroup_mnt = NULL;
+}
+
+/*
+ * Have cgroups, or skip. perf_event is a controller that is always there, but
+ * new cgroups get it only once another one was enabled for them.
+ */
+static void need_cgroups(struct kunit *test)
+{
+	struct file_system_type *type;
+
+	if (!IS_ENABLED(CONFIG_CGROUP_PERF) || !IS_ENABLED(CONFIG_CGROUP_PIDS))
+		kunit_skip(test, "needs CONFIG_CGROUP_PERF and CONFIG_CGROUP_PIDS");
+	if (!cgroup_mnt) {
+		type = get_fs_type("cgroup2");
+		KUNIT_ASSERT_NOT_NULL(test, type);
+		cgroup_mnt = kern_mount(type);
+		put_filesystem(type);
+		KUNIT_ASSERT_FALSE(test, IS_ERR(cgroup_mnt));
+
+		KUNIT_ASSERT_EQ(test, cgroup_write("cgroup.subtree_control", "+pids"), 0);
+		cgroup_controls = true;
+		for (int i = 0; i < NR_CGROUPS; i++)
+			KUNIT_ASSERT_EQ(test, make_cgroup(i), 0);
+	}
+	KUNIT_ASSERT_NOT_NULL(test, cgroup_dirs[NR_CGROUPS - 1]);
+}
+
+/* Move the test's task to a cgroup. */
+static void move_task(struct kunit *test, int cgroup)
+{
+	struct dup_test *t = test->priv;
+	char name[64], pid[16];
+
+	if (t->task_cgroup == cgroup)
+		return;
+
+	scnprintf(name, sizeof(name), "%s/cgroup.procs",
+		  cgroup == NO_CGROUP ? "." : cgroup_names[cgroup]);
+	scnprintf(pid, sizeof(pid), "%d", task_pid_nr(test_task(test)));
+	KUNIT_ASSERT_EQ(test, cgroup_write(name, pid), 0);
+	t->task_cgroup = cgroup;
+}
+
+struct throttle {
+	struct dup_test		*t;
+	struct dup_event	*leader;
+	bool			throttled;
+};
+
+/* The PMU interrupts for a sampling event until that is throttled. */
+static void throttle_fn(void *info)
+{
+	struct throttle *th = info;
+	struct perf_event *event = th->leader->event;
+	struct perf_sample_data data;
+	struct pt_regs regs = {};
+
+	if (event->state != PERF_EVENT_STATE_ACTIVE || event->oncpu != smp_processor_id())
+		return;
+
+	dup_test_advance(th->t, 3);
+	for (int i = 0; i < 1000000 && event->hw.interrupts != MAX_INTERRUPTS; i++) {
+		perf_sample_data_init(&data, 0, 0);
+		perf_event_overflow(event, &data, &regs);
+	}
+	th->throttled = event->hw.interrupts == MAX_INTERRUPTS;
+	/* What its siblings miss. */
+	dup_test_advance(th->t, 50);
+}
+
+/* The tick lets it go on. */
+static int await_unthrottle(void *info)
+{
+	struct dup_event *leader = info;
+	unsigned long end = jiffies + 5 * HZ;
+
+	while (READ_ONCE(leader->event->hw.interrupts) == MAX_INTERRUPTS) {
+		if (time_after(jiffies, end))
+			return -ETIMEDOUT;
+		cpu_relax();
+	}
+
+	return 0;
+}
+
+/* False for an event that is not scheduled in. */
+static bool try_throttle(struct kunit *test, struct dup_event *leader)
+{
+	struct throttle th = { .t = test->priv, .leader = leader };
+	struct dup_test *t = test->priv;
+
+	KUNIT_ASSERT_EQ(test, smp_call_function_single(t->cpu, throttle_fn, &th, 1), 0);
+
+	return th.throttled;
+}
+
+static void throttle(struct kunit *test, struct dup_event *leader)
+{
+	KUNIT_ASSERT_TRUE(test, try_throttle(test, leader));
+}
+
+static void unthrottle(struct kunit *test, struct dup_event *leader)
+{
+	struct dup_test *t = test->priv;
+
+	KUNIT_ASSERT_EQ(test, smp_call_on_cpu(t->cpu, await_unthrottle, leader, false), 0);
+}
+
+/* Let the clock advance while the test's task runs, in a cgroup. */
+static void advance_in_cgroup(struct kunit *test, int cgroup, u64 ticks)
+{
+	move_task(test, cgroup);
+	advance_in_task(test, ticks);
+}
+
 static int dup_test_init(struct kunit *test)
 {
 	struct dup_test *t;
@@ -988,6 +1527,8 @@ static int dup_test_init(struct kunit *test)
 
 	t->test = test;
 	t->cpu = cpumask_last(cpu_online_mask);
+	t->cgroup = NO_CGROUP;
+	t->task_cgroup = NO_CGROUP;
 	t->old_mode = sysctl_perf_event_dup;
 	sysctl_perf_event_dup = 1;
 
@@ -1016,8 +1557,10 @@ static void dup_test_exit(struct kunit *test)
 	for (struct dup_event *ev = next_event(t, NULL); ev; ev = next_event(t, ev))
 		close_event(ev);
 	WRITE_ONCE(t->busy.stop, true);
-	if (t->worker)
+	if (t->worker) {
+		move_task(test, NO_CGROUP);
 		kthread_destroy_worker(t->worker);
+	}
 
 	for_each_possible_cpu(cpu)
 		KUNIT_EXPECT_EQ(test, model_used(m, cpu), 0);
@@ -1035,29 +1578,28 @@ static void dup_test_exit(struct kunit *test)
 	sysctl_perf_event_dup = t->old_mode;
 }
 
-static int opener_fn(void *arg)
+static int dup_suite_init(struct kunit_suite *suite)
 {
+	/* From now on perf's time is what the tests say. */
+	atomic64_set(&perf_kunit_time, local_clock());
+	static_branch_enable(&perf_kunit_clock);
+
 	return 0;
 }
 
 static void dup_suite_exit(struct kunit_suite *suite)
 {
-	for (int i = 0; i < NR_OPENERS; i++) {
-		if (!IS_ERR_OR_NULL(openers[i]))
+	for (int i = 0; i < MAX_OPENERS; i++) {
+		if (openers[i])
 			kthread_stop(openers[i]);
 		openers[i] = NULL;
 	}
-}
+	remove_cgroups();
 
-static int dup_suite_init(struct kunit_suite *suite)
-{
-	for (int i = 0; i < NR_OPENERS; i++) {
-		openers[i] = kthread_create(opener_fn, NULL, "dup_opener/%d", i);
-		if (IS_ERR(openers[i]))
-			return PTR_ERR(openers[i]);
-	}
-
-	return 0;
+	/* Time goes on without the tests, and never goes back. */
+	while (local_clock() < atomic64_read(&perf_kunit_time))
+		msleep(20);
+	static_branch_disable(&perf_kunit_clock);
 }
 
 /* ===== Test cases: who shares with whom ===== */
@@ -1321,6 +1863,10 @@ static void test_sibling_excludes_leader(struct kunit *test)
 	KUNIT_EXPECT_NULL(test, c->event->dup);
 	KUNIT_EXPECT_EQ(test, used(test), 3);
 	check_running(test);
+	/* It went on where it was, and so did the one that it shared with. */
+	KUNIT_EXPECT_EQ(test, a->expected, 5 * a->rate);
+	KUNIT_EXPECT_EQ(test, b->expected, 5 * b->rate);
+	KUNIT_EXPECT_EQ(test, c->expected, 3 * c->rate);
 
 	/* For all members that are still to come, too. */
 	c = open_sibling(test, 0, a, ATTR(.config = 1));
@@ -1328,6 +1874,27 @@ static void test_sibling_excludes_leader(struct kunit *test)
 	KUNIT_EXPECT_NULL(test, c->event->dup);
 	KUNIT_EXPECT_EQ(test, used(test), 4);
 	check_running(test);
+}
+
+/* Also one that is off, so that nothing else makes the leader be scheduled anew. */
+static void test_sibling_off_excludes_leader(struct kunit *test)
+{
+	struct dup_test *t = test->priv;
+	struct dup_event *a, *b;
+
+	a = open_cpu(test, 0, ATTR(.config = 1));
+	b = open_cpu(test, 1, ATTR(.config = 1));
+	advance(test, 2);
+
+	t->model.no_share = true;
+	open_sibling(test, 0, a, ATTR(.config = 2, .disabled = 1));
+	t->model.no_share = false;
+	KUNIT_EXPECT_NULL(test, a->event->dup);
+	KUNIT_EXPECT_EQ(test, used(test), 2);
+	advance(test, 3);
+	check_running(test);
+	KUNIT_EXPECT_EQ(test, a->expected, 5 * a->rate);
+	KUNIT_EXPECT_EQ(test, b->expected, 5 * b->rate);
 }
 
 /* The k-th event of one opener shares with the k-th of another one. */
@@ -1699,10 +2266,75 @@ static void count_on(struct model *m)
 	dup_test_advance(container_of(m, struct dup_test, model), 5);
 }
 
+static void count_on_and_interrupt(struct model *m)
+{
+	count_on(m);
+	model_interrupt(m, this_cpu_ptr(m->cpus));
+}
+
 static void count_on_and_read(struct model *m)
 {
 	count_on(m);
 	dup_test_nmi(m);
+}
+
+/* What it costs to open or to close an event, in calls of the driver. */
+struct cost {
+	unsigned int	calls[NR_CALLS];
+};
+
+static void get_calls(struct kunit *test, unsigned int *to)
+{
+	for (int i = 0; i < NR_CALLS; i++)
+		to[i] = calls(test, i);
+}
+
+/* Of one event more, beside @nr of as many openers. */
+static void cost_beside(struct kunit *test, int nr, struct cost *open, struct cost *close)
+{
+	unsigned int before[NR_CALLS], between[NR_CALLS], after[NR_CALLS];
+	struct dup_event *ev[MAX_OPENERS];
+
+	for (int i = 0; i < nr; i++)
+		ev[i] = open_cpu(test, i, ATTR(.config = 1));
+	advance(test, 1);
+
+	get_calls(test, before);
+	ev[nr] = open_cpu(test, nr, ATTR(.config = 1));
+	get_calls(test, between);
+	close_event(ev[nr]);
+	get_calls(test, after);
+	for (int i = 0; i < NR_CALLS; i++) {
+		open->calls[i] = between[i] - before[i];
+		close->calls[i] = after[i] - between[i];
+	}
+
+	advance(test, 1);
+	check_running(test);
+	for (int i = 0; i < nr; i++)
+		close_event(ev[i]);
+}
+
+/*
+ * It does not depend on how many share the counter already. This fails as long as an
+ * event that finds its master running makes the others be scheduled anew.
+ */
+static void test_open_close_cost(struct kunit *test)
+{
+	const struct model_type *type = test->param_value;
+	struct cost open[2] = {}, close[2] = {};
+
+	cost_beside(test, 2, &open[0], &close[0]);
+	cost_beside(test, MAX_OPENERS - 2, &open[1], &close[1]);
+
+	for (int i = 0; i < NR_CALLS; i++) {
+		/* The model's NMIs read all events. */
+		if (i == CALL_READ && type->nmi)
+			continue;
+		KUNIT_EXPECT_EQ_MSG(test, open[0].calls[i], open[1].calls[i], "open: call %d", i);
+		KUNIT_EXPECT_EQ_MSG(test, close[0].calls[i], close[1].calls[i], "close: call %d",
+				    i);
+	}
 }
 
 /* What is counted while an event is read is not lost, nor is it counted twice. */
@@ -1729,6 +2361,163 @@ static void test_read_while_counting(struct kunit *test)
 	}
 }
 
+#ifdef CONFIG_KPROBES
+#define NMI_POINTS	512
+
+/* One NMI, when the test's CPU gets to the instruction at @addr. */
+static struct nmi_point {
+	struct dup_test	*t;
+	unsigned long	addr;
+	/* Events that are ACTIVE count on meanwhile. */
+	bool		counts;
+	int		nr;
+} nmi_point;
+
+static int nmi_probe(struct kprobe *kp, struct pt_regs *regs)
+{
+	struct dup_test *t = nmi_point.t;
+	struct model_cpu *c;
+
+	if ((unsigned long)kp->addr != READ_ONCE(nmi_point.addr) || smp_processor_id() != t->cpu)
+		return 0;
+
+	/* Not for what happens from here. */
+	WRITE_ONCE(nmi_point.addr, 0);
+	nmi_point.nr++;
+
+	c = this_cpu_ptr(t->model.cpus);
+	dup_test_nmi(&t->model);
+	model_interrupt(&t->model, c);
+	if (nmi_point.counts && !c->disabled)
+		count_on(&t->model);
+	dup_test_nmi(&t->model);
+
+	return 0;
+}
+NOKPROBE_SYMBOL(nmi_probe);
+
+/* Where it can come: not in the middle of an instruction, or of an atomic sequence. */
+static int nmi_points(unsigned long addr, unsigned long size, struct kprobe *points,
+		      struct kprobe **list)
+{
+	int nr = 0;
+
+	for (unsigned long off = 0; off < size && nr < NMI_POINTS; off++) {
+		points[nr] = (struct kprobe) {
+			.addr = (void *)(addr + off),
+			.pre_handler = nmi_probe,
+		};
+		if (register_kprobe(&points[nr]))
+			continue;
+		list[nr] = &points[nr];
+		nr++;
+	}
+
+	return nr;
+}
+
+/* An event is read, and the counter counts on meanwhile. */
+static void nmi_in_read(struct kunit *test, struct dup_event *ev, unsigned long addr)
+{
+	u64 enabled, running;
+
+	advance(test, 10);
+	WRITE_ONCE(nmi_point.addr, addr);
+	/* Before or after the NMI: both are right. */
+	perf_event_read_value(ev->event, &enabled, &running);
+	WRITE_ONCE(nmi_point.addr, 0);
+	check_events(test);
+}
+
+/* Events come and go, and are throttled. */
+static void nmi_in_others(struct kunit *test, struct dup_event *leader, struct dup_event *ev,
+			  unsigned long addr)
+{
+	advance(test, 10);
+	WRITE_ONCE(nmi_point.addr, addr);
+	event_ioctl(test, ev, PERF_EVENT_IOC_ENABLE, false);
+	advance(test, 3);
+	event_ioctl(test, leader, PERF_EVENT_IOC_DISABLE, false);
+	advance(test, 4);
+	event_ioctl(test, leader, PERF_EVENT_IOC_ENABLE, false);
+	advance(test, 5);
+	event_ioctl(test, ev, PERF_EVENT_IOC_DISABLE, false);
+	advance(test, 6);
+	WRITE_ONCE(nmi_point.addr, 0);
+	check_events(test);
+}
+
+static void nmi_in_throttle(struct kunit *test, struct dup_event *leader, unsigned long addr)
+{
+	advance(test, 10);
+	WRITE_ONCE(nmi_point.addr, addr);
+	throttle(test, leader);
+	advance(test, 3);
+	unthrottle(test, leader);
+	WRITE_ONCE(nmi_point.addr, 0);
+	advance(test, 4);
+	check_events(test);
+}
+
+/*
+ * An NMI before each single instruction of what it can interrupt: what it reads
+ * is never ahead, never goes back, and all counts are exact afterwards.
+ */
+static void test_nmi_anywhere(struct kunit *test)
+{
+	static const char * const functions[] = {
+		"perf_dup_read", "perf_dup_add", "perf_dup_del", "perf_dup_stop", "perf_dup_start",
+	};
+	struct dup_event *leader, *a, *b;
+	struct dup_test *t = test->priv;
+	struct kprobe *points, **list;
+
+	points = kunit_kcalloc(test, NMI_POINTS, sizeof(*points), GFP_KERNEL);
+	list = kunit_kcalloc(test, NMI_POINTS, sizeof(*list), GFP_KERNEL);
+	KUNIT_ASSERT_TRUE(test, points && list);
+	nmi_point.t = t;
+
+	leader = open_cpu(test, 0, ATTR(.config = 5, .sample_period = 1ULL << 40));
+	a = open_sibling(test, 0, leader, ATTR(.config = 1));
+	b = open_cpu(test, 1, ATTR(.config = 1, .disabled = 1));
+	KUNIT_EXPECT_TRUE(test, shares(a, b));
+
+	for (int i = 0; i < ARRAY_SIZE(functions); i++) {
+		unsigned long addr = kallsyms_lookup_name(functions[i]), size, off;
+		int nr;
+
+		KUNIT_ASSERT_TRUE(test, kallsyms_lookup_size_offset(addr, &size, &off));
+		nr = nmi_points(addr, size, points, list);
+		nmi_point.nr = 0;
+		nmi_point.counts = i == 0;
+		for (int j = 0; j < nr; j++) {
+			addr = (unsigned long)points[j].addr;
+			if (i == 0)
+				nmi_in_read(test, a, addr);
+			else if (i < 3)
+				nmi_in_others(test, leader, b, addr);
+			else
+				nmi_in_throttle(test, leader, addr);
+
+			if (t->model.nr_broken || READ_ONCE(test->status) == KUNIT_FAILURE) {
+				kunit_err(test, "%pS", points[j].addr);
+				break;
+			}
+		}
+		unregister_kprobes(list, nr);
+		kunit_info(test, "%s: %d places, %d of them reached", functions[i], nr,
+			   nmi_point.nr);
+		/* The rest is for what is rare, and is wrong. */
+		KUNIT_EXPECT_GT(test, nmi_point.nr, nr / 3);
+	}
+}
+#else
+static void test_nmi_anywhere(struct kunit *test)
+{
+	kunit_skip(test, "needs CONFIG_KPROBES");
+}
+#endif
+
 /* The count of an event is reset, others keep theirs. */
 static void test_reset(struct kunit *test)
 {
@@ -1750,6 +2539,31 @@ static void test_reset(struct kunit *test)
 		KUNIT_EXPECT_EQ(test, a->expected, 3 * a->rate);
 	}
 	KUNIT_EXPECT_EQ(test, b->expected, 54 * b->rate);
+}
+
+/* The same while it runs, as PERF_EVENT_IOC_RESET does, to one or to a group. */
+static void test_reset_running(struct kunit *test)
+{
+	struct dup_event *a, *b, *c, *d;
+
+	a = open_cpu(test, 0, ATTR(.config = 1));
+	b = open_sibling(test, 0, a, ATTR(.config = 2));
+	c = open_cpu(test, 1, ATTR(.config = 1));
+	d = open_cpu(test, 1, ATTR(.config = 2));
+	for (int i = 0; i < 3; i++) {
+		advance(test, 10);
+		event_ioctl(test, c, PERF_EVENT_IOC_RESET, false);
+		advance(test, 3);
+		event_ioctl(test, b, PERF_EVENT_IOC_RESET, true);
+		advance(test, 2);
+		check_running(test);
+		KUNIT_EXPECT_EQ(test, a->expected, 2 * a->rate);
+		KUNIT_EXPECT_EQ(test, b->expected, 2 * b->rate);
+		KUNIT_EXPECT_EQ(test, c->expected, 5 * c->rate);
+		KUNIT_EXPECT_EQ(test, d->expected, 15 * (i + 1) * d->rate);
+		/* It is the count that is reset, not the times. */
+		KUNIT_EXPECT_EQ(test, a->running, 15 * (i + 1));
+	}
 }
 
 /* A counter that wraps many times while it is shared. */
@@ -1779,6 +2593,223 @@ static void test_wrap(struct kunit *test)
 	for (int j = 0; j < 8; j++)
 		advance(test, 150000000ULL + j);
 	check_running(test);
+}
+
+/* Those who share it, each from a place of its own, see the counter wrap. */
+static void test_wrap_many(struct kunit *test)
+{
+	int width = ((const struct model_type *)test->param_value)->width;
+	/* A third of the counter's range, at 10 per step; a wide one does not wrap. */
+	u64 third = width > 32 ? 1000 : BIT_ULL(width) / 30;
+	struct dup_event *ev[NR_OPENERS];
+
+	for (int i = 0; i < NR_OPENERS; i++) {
+		ev[i] = open_cpu(test, i, ATTR(.config = 1));
+		advance(test, third + i);
+	}
+	KUNIT_EXPECT_EQ(test, used(test), 1);
+
+	for (int i = 0; i < 2 * NR_OPENERS; i++) {
+		struct dup_event *a = ev[i % NR_OPENERS];
+
+		/* Some are read in every turn of the counter, some are not. */
+		advance(test, third + i);
+		check_event(test, ev[0]);
+		advance(test, third);
+		event_ioctl(test, a, PERF_EVENT_IOC_DISABLE, false);
+		advance(test, third);
+		event_ioctl(test, a, PERF_EVENT_IOC_ENABLE, false);
+		advance(test, third);
+	}
+	check_events(test);
+	for (int i = 0; i < NR_OPENERS; i++)
+		KUNIT_EXPECT_EQ(test, ev[i]->enabled - ev[i]->running, 0);
+}
+
+/* The driver finds something in the counter at any time, as its interrupt does. */
+static void test_interrupts(struct kunit *test)
+{
+	struct dup_test *t = test->priv;
+	struct dup_event *a, *b;
+	u64 enabled, running;
+
+	a = open_cpu(test, 0, ATTR(.config = 1));
+	for (int i = 0; i < 4; i++) {
+		interrupt(test);
+		advance(test, 10);
+		interrupt(test);
+		/* The master's count is ahead of what a knows, and none of it is b's. */
+		b = open_cpu(test, 1, ATTR(.config = 1));
+		interrupt(test);
+		advance(test, 3);
+		interrupt(test);
+		check_running(test);
+		advance(test, 4);
+		interrupt(test);
+		event_ioctl(test, i & 1 ? a : b, PERF_EVENT_IOC_DISABLE, false);
+		interrupt(test);
+		advance(test, 5);
+		check_events(test);
+		event_ioctl(test, i & 1 ? a : b, PERF_EVENT_IOC_ENABLE, false);
+		interrupt(test);
+		/* In the middle of a read. */
+		advance(test, 6);
+		t->model.after_read = count_on_and_interrupt;
+		perf_event_read_value((i & 2 ? a : b)->event, &enabled, &running);
+		KUNIT_EXPECT_NULL(test, t->model.after_read);
+		check_events(test);
+		close_event(b);
+	}
+	check_events(test);
+}
+
+/* ===== Test cases: reads ===== */
+
+/* perf_event_read_local() of an event that runs, is stopped, off, or has no counter. */
+static void test_read_local(struct kunit *test)
+{
+	struct dup_event *leader, *a, *b, *off, *pinned;
+
+	leader = open_cpu(test, 0, ATTR(.config = 5, .sample_period = 1ULL << 40));
+	a = open_sibling(test, 0, leader, ATTR(.config = 1));
+	b = open_cpu(test, 1, ATTR(.config = 1));
+	off = open_cpu(test, 2, ATTR(.config = 1));
+	advance(test, 10);
+	event_ioctl(test, off, PERF_EVENT_IOC_DISABLE, false);
+	/* Such an event is read where it runs, or not at all. */
+	pinned = open_cpu(test, 3, ATTR(.config = 2, .pinned = 1, .disabled = 1));
+	KUNIT_EXPECT_TRUE(test, shares(a, b));
+	KUNIT_EXPECT_TRUE(test, shares(a, off));
+
+	for (int i = 0; i < 3; i++) {
+		advance(test, 10);
+		check_local(test, a, 0);
+		check_local(test, b, 0);
+		check_local(test, off, 0);
+		check_local(test, pinned, -EBUSY);
+
+		throttle(test, leader);
+		check_local(test, a, 0);
+		check_local(test, b, 0);
+		check_local(test, off, 0);
+		unthrottle(test, leader);
+		advance(test, 10);
+		check_local(test, a, 0);
+		check_local(test, b, 0);
+	}
+	KUNIT_EXPECT_EQ(test, off->ran, 10);
+	check_events(test);
+}
+
+/* The same on a task, and not on others. */
+static void test_read_local_task(struct kunit *test)
+{
+	u64 value, enabled, running;
+	struct dup_event *a, *b, *c;
+
+	a = open_task(test, 0, ATTR(.config = 1));
+	b = open_task(test, 1, ATTR(.config = 1));
+	c = open_task(test, 2, ATTR(.config = 1, .disabled = 1));
+	for (int i = 0; i < 3; i++) {
+		advance_in_task(test, 10);
+		check_local(test, a, 0);
+		await_sleep(test, a);
+		advance(test, 7);
+		check_local(test, b, 0);
+		check_local(test, c, 0);
+	}
+	KUNIT_EXPECT_EQ(test, a->ran, 30);
+	KUNIT_EXPECT_TRUE(test, shares(a, b));
+	KUNIT_EXPECT_EQ(test, perf_event_read_local(a->event, &value, &enabled, &running),
+			-EINVAL);
+	check_events(test);
+}
+
+/* A group that shares some of its counters is read in one transaction of the PMU. */
+static void test_read_group(struct kunit *test)
+{
+	const struct model_type *type = test->param_value;
+	struct dup_event *a, *b, *c, *d, *e;
+	struct dup_test *t = test->priv;
+	unsigned int read;
+
+	a = open_cpu(test, 0, ATTR(.config = 1));
+	b = open_sibling(test, 0, a, ATTR(.config = 2));
+	c = open_sibling(test, 0, a, ATTR(.config = 3));
+	d = open_cpu(test, 1, ATTR(.config = 1));
+	advance(test, 10);
+	e = open_cpu(test, 1, ATTR(.config = 3));
+	KUNIT_EXPECT_TRUE(test, shares(a, d));
+	KUNIT_EXPECT_TRUE(test, shares(c, e));
+
+	for (int i = 0; i < 6; i++) {
+		advance(test, 10 + i);
+		/* The driver can fail at the end of it; what was read by then is kept. */
+		if (type->txn && i & 1) {
+			t->model.refuse_reads = 1;
+			check_group(test, a, -EIO);
+			KUNIT_EXPECT_EQ(test, t->model.refuse_reads, 0);
+		}
+		read = calls(test, CALL_READ);
+		check_group(test, a, 0);
+		KUNIT_EXPECT_EQ(test, calls(test, CALL_READ) - read, i == 4 ? 2 : 3);
+		advance(test, 1);
+		check_running(test);
+		if (i == 3)
+			event_ioctl(test, b, PERF_EVENT_IOC_DISABLE, false);
+		if (i == 4)
+			event_ioctl(test, b, PERF_EVENT_IOC_ENABLE, false);
+		if (i & 2)
+			event_ioctl(test, d, PERF_EVENT_IOC_DISABLE, false);
+		advance(test, 5);
+		check_group(test, a, 0);
+		event_ioctl(test, d, PERF_EVENT_IOC_ENABLE, false);
+		check_events(test);
+		check_group(test, a, 0);
+	}
+
+	/* Off as a whole. */
+	event_ioctl(test, a, PERF_EVENT_IOC_DISABLE, true);
+	advance(test, 5);
+	check_group(test, a, 0);
+	event_ioctl(test, a, PERF_EVENT_IOC_ENABLE, true);
+	advance(test, 5);
+	check_group(test, a, 0);
+	check_events(test);
+}
+
+static long check_events_fn(void *info)
+{
+	check_events((struct kunit *)info);
+
+	return 0;
+}
+
+/* It makes no difference to a read which CPU it comes from. */
+static void test_read_remote(struct kunit *test)
+{
+	struct dup_test *t = test->priv;
+	int other = other_cpu(test);
+	struct dup_event *a, *b, *c;
+
+	a = open_cpu(test, 0, ATTR(.config = 1));
+	b = open_cpu(test, 1, ATTR(.config = 1));
+	c = open_event(test, 1, ATTR(.config = 1), other, NULL, NULL);
+	open_event(test, 2, ATTR(.config = 1), other, NULL, NULL);
+	for (int i = 0; i < 6; i++) {
+		advance(test, 10);
+		advance_on(test, other, 20);
+		KUNIT_EXPECT_EQ(test, work_on_cpu(i & 1 ? other : t->cpu, check_events_fn, test),
+				0);
+		advance(test, 3);
+		advance_on(test, other, 4);
+		if (i & 2)
+			event_ioctl(test, i & 1 ? a : b, PERF_EVENT_IOC_DISABLE, false);
+		else
+			event_ioctl(test, i & 1 ? a : b, PERF_EVENT_IOC_ENABLE, false);
+	}
+	KUNIT_EXPECT_EQ(test, c->ran, 6 * 24);
+	check_events(test);
 }
 
 /* ===== Test cases: groups, pinned events, rotation ===== */
@@ -1927,6 +2958,90 @@ static void test_group_does_not_fit(struct kunit *test)
 	check_events(test);
 }
 
+/*
+ * The driver refuses the last member of a group, of which one has joined a
+ * counter that runs and another one has brought its own counter by then.
+ */
+static void test_group_add_fails(struct kunit *test)
+{
+	struct dup_test *t = test->priv;
+	struct dup_event *a, *b, *leader, *sibling, *last;
+
+	a = open_cpu(test, 0, ATTR(.config = 1, .pinned = 1));
+	b = open_cpu(test, 0, ATTR(.config = 2, .pinned = 1, .disabled = 1));
+	leader = open_cpu(test, 1, ATTR(.config = 1, .disabled = 1));
+	sibling = open_sibling(test, 1, leader, ATTR(.config = 2));
+	last = open_sibling(test, 1, leader, ATTR(.config = 3));
+	KUNIT_EXPECT_TRUE(test, linked(a, leader));
+	KUNIT_EXPECT_TRUE(test, linked(b, sibling));
+	advance(test, 10);
+
+	for (int i = 0; i < 4; i++) {
+		u64 ran = a->ran;
+
+		/* With and without somebody else who has the second counter. */
+		event_ioctl(test, b, i & 1 ? PERF_EVENT_IOC_ENABLE : PERF_EVENT_IOC_DISABLE, false);
+		t->model.refuse_config = 3;
+		event_ioctl(test, leader, PERF_EVENT_IOC_ENABLE, false);
+		advance(test, 10);
+		KUNIT_EXPECT_EQ(test, leader->event->state, PERF_EVENT_STATE_INACTIVE);
+		KUNIT_EXPECT_EQ(test, used(test), 1 + (i & 1));
+		KUNIT_EXPECT_EQ(test, a->ran - ran, 10);
+		KUNIT_EXPECT_EQ(test, a->event->dup->nr_active, 1);
+		KUNIT_EXPECT_EQ(test, b->event->dup_link->nr_active, i & 1);
+		check_events(test);
+
+		/* Alone, it is welcome. */
+		t->model.refuse_config = 0;
+		event_ioctl(test, leader, PERF_EVENT_IOC_DISABLE, false);
+		event_ioctl(test, leader, PERF_EVENT_IOC_ENABLE, false);
+		advance(test, 10);
+		KUNIT_EXPECT_EQ(test, last->ran, 10 * (i + 1));
+		KUNIT_EXPECT_EQ(test, leader->ran, 10 * (i + 1));
+		KUNIT_EXPECT_EQ(test, sibling->ran, 10 * (i + 1));
+		KUNIT_EXPECT_EQ(test, used(test), 3);
+		check_events(test);
+		event_ioctl(test, leader, PERF_EVENT_IOC_DISABLE, false);
+	}
+	KUNIT_EXPECT_EQ(test, a->enabled - a->running, 0);
+}
+
+/* The ioctls on a group, through any member, in which some count with others. */
+static void test_group_ioctls(struct kunit *test)
+{
+	struct dup_event *a, *b, *c, *d;
+
+	a = open_cpu(test, 0, ATTR(.config = 1, .disabled = 1));
+	b = open_sibling(test, 0, a, ATTR(.config = 2, .disabled = 1));
+	c = open_cpu(test, 1, ATTR(.config = 2));
+	for (int i = 0; i < 4; i++) {
+		advance(test, 10);
+		event_ioctl(test, i & 1 ? a : b, PERF_EVENT_IOC_ENABLE, true);
+		advance(test, 3);
+		KUNIT_EXPECT_TRUE(test, shares(b, c));
+		KUNIT_EXPECT_EQ(test, used(test), 2);
+		check_events(test);
+		/* A member that is off misses its share, and comes back. */
+		event_ioctl(test, b, PERF_EVENT_IOC_DISABLE, false);
+		advance(test, 4);
+		KUNIT_EXPECT_EQ(test, used(test), 2);
+		event_ioctl(test, b, PERF_EVENT_IOC_ENABLE, false);
+		d = open_cpu(test, 2, ATTR(.config = 1));
+		advance(test, 5);
+		check_events(test);
+		check_group(test, a, 0);
+		event_ioctl(test, i & 2 ? a : b, PERF_EVENT_IOC_DISABLE, true);
+		advance(test, 6);
+		KUNIT_EXPECT_EQ(test, used(test), 2);
+		check_events(test);
+		close_event(d);
+		KUNIT_EXPECT_EQ(test, used(test), 1);
+	}
+	KUNIT_EXPECT_EQ(test, a->ran, 4 * 12);
+	KUNIT_EXPECT_EQ(test, b->ran, 4 * 8);
+	KUNIT_EXPECT_EQ(test, c->ran, 4 * 28);
+}
+
 /* Pinned events hold the counter; flexible ones come and go, with and without room. */
 static void test_pinned_and_flexible(struct kunit *test)
 {
@@ -2030,7 +3145,7 @@ static void test_rotation_by_key(struct kunit *test)
 static void test_master_refused(struct kunit *test)
 {
 	struct dup_test *t = test->priv;
-	struct dup_event *a, *b, *c;
+	struct dup_event *a, *b, *c, *d;
 
 	t->model.refuse_masters = true;
 	a = open_cpu(test, 0, ATTR(.config = 1));
@@ -2040,14 +3155,30 @@ static void test_master_refused(struct kunit *test)
 	KUNIT_EXPECT_FALSE(test, shares(a, b));
 	KUNIT_EXPECT_EQ(test, used(test), 2);
 	check_running(test);
-
-	/* The next one gets it. */
-	t->model.refuse_masters = false;
 	c = open_cpu(test, 2, ATTR(.config = 1));
 	advance(test, 1);
-	KUNIT_EXPECT_EQ(test, used(test), 2);
-	KUNIT_EXPECT_TRUE(test, shares(c, a) || shares(c, b));
+	KUNIT_EXPECT_EQ(test, used(test), 3);
+	KUNIT_EXPECT_EQ(test, masters(test), 0);
 	check_running(test);
+
+	/* The next one gets it, and shares with the first. */
+	t->model.refuse_masters = false;
+	d = open_cpu(test, 3, ATTR(.config = 1));
+	advance(test, 1);
+	KUNIT_EXPECT_EQ(test, used(test), 3);
+	KUNIT_EXPECT_TRUE(test, shares(d, a));
+	KUNIT_EXPECT_FALSE(test, shares(d, b));
+	KUNIT_EXPECT_EQ(test, masters(test), 1);
+	check_running(test);
+
+	/* Those who went without leave without, in whatever order. */
+	close_event(b);
+	close_event(a);
+	advance(test, 1);
+	close_event(c);
+	advance(test, 1);
+	check_running(test);
+	KUNIT_EXPECT_EQ(test, used(test), 1);
 }
 
 /*
@@ -2109,20 +3240,16 @@ static void test_hand_over_refused(struct kunit *test)
 static void test_hand_over_refused_time(struct kunit *test)
 {
 	struct dup_test *t = test->priv;
-	u64 enabled, running, start;
 	struct dup_event *a;
 
 	a = open_cpu(test, 0, ATTR(.config = 1));
-	start = local_clock();
-	usleep_range(20000, 30000);
-	start = local_clock() - start;
+	advance(test, 100);
 
 	t->model.refuse_master_adds = 1;
 	t->model.refuse_user_adds = 1;
 	open_cpu(test, 1, ATTR(.config = 1, .disabled = 1));
-	perf_event_read_value(a->event, &enabled, &running);
-	/* Less what two clocks may differ by. */
-	KUNIT_EXPECT_GE(test, running, start - start / 4);
+	check_events(test);
+	KUNIT_EXPECT_EQ(test, a->running, 100);
 }
 
 /* The same to the leader of a group, and to a sibling. */
@@ -2163,71 +3290,6 @@ static void test_group_hand_over_refused(struct kunit *test)
 }
 
 /* ===== Test cases: throttling ===== */
-
-struct throttle {
-	struct dup_test		*t;
-	struct dup_event	*leader;
-	bool			throttled;
-};
-
-/* The PMU interrupts for a sampling event until that is throttled. */
-static void throttle_fn(void *info)
-{
-	struct throttle *th = info;
-	struct perf_event *event = th->leader->event;
-	struct perf_sample_data data;
-	struct pt_regs regs = {};
-
-	if (event->state != PERF_EVENT_STATE_ACTIVE || event->oncpu != smp_processor_id())
-		return;
-
-	dup_test_advance(th->t, 3);
-	for (int i = 0; i < 1000000 && event->hw.interrupts != MAX_INTERRUPTS; i++) {
-		perf_sample_data_init(&data, 0, 0);
-		perf_event_overflow(event, &data, &regs);
-	}
-	th->throttled = event->hw.interrupts == MAX_INTERRUPTS;
-	/* What its siblings miss. */
-	dup_test_advance(th->t, 50);
-}
-
-/* The tick lets it go on. */
-static int await_unthrottle(void *info)
-{
-	struct dup_event *leader = info;
-	unsigned long end = jiffies + 5 * HZ;
-
-	while (READ_ONCE(leader->event->hw.interrupts) == MAX_INTERRUPTS) {
-		if (time_after(jiffies, end))
-			return -ETIMEDOUT;
-		cpu_relax();
-	}
-
-	return 0;
-}
-
-/* False for an event that is not scheduled in. */
-static bool try_throttle(struct kunit *test, struct dup_event *leader)
-{
-	struct throttle th = { .t = test->priv, .leader = leader };
-	struct dup_test *t = test->priv;
-
-	KUNIT_ASSERT_EQ(test, smp_call_function_single(t->cpu, throttle_fn, &th, 1), 0);
-
-	return th.throttled;
-}
-
-static void throttle(struct kunit *test, struct dup_event *leader)
-{
-	KUNIT_ASSERT_TRUE(test, try_throttle(test, leader));
-}
-
-static void unthrottle(struct kunit *test, struct dup_event *leader)
-{
-	struct dup_test *t = test->priv;
-
-	KUNIT_ASSERT_EQ(test, smp_call_on_cpu(t->cpu, await_unthrottle, leader, false), 0);
-}
 
 /*
  * When a sampling event is throttled, so are its siblings: but not the counter
@@ -2375,15 +3437,6 @@ static void test_throttle_and_refuse(struct kunit *test)
 
 /* ===== Test cases: tasks, CPUs, the end of a PMU ===== */
 
-/* Has the test's task been scheduled out, with its events? */
-static void await_sleep(struct kunit *test, struct dup_event *ev)
-{
-	for (int i = 0; i < 1000 && READ_ONCE(ev->event->oncpu) != -1; i++)
-		usleep_range(100, 200);
-
-	KUNIT_ASSERT_EQ(test, READ_ONCE(ev->event->oncpu), -1);
-}
-
 /* Two sessions on one task share, wherever the task is when they come and go. */
 static void test_two_on_task(struct kunit *test)
 {
@@ -2522,6 +3575,11 @@ static void test_pmu_migrates(struct kunit *test)
 	open_event(test, 2, ATTR(.config = 2), other, NULL, NULL);
 	advance(test, 10);
 	advance_on(test, other, 3);
+	/*
+	 * Perf puts a sibling that arrives into a context without looking at the
+	 * time there, and takes it to have been on since somebody last did.
+	 */
+	check_events(test);
 
 	for (int i = 0; i < 3; i++) {
 		int from = i & 1 ? other : t->cpu, to = i & 1 ? t->cpu : other;
@@ -2537,6 +3595,49 @@ static void test_pmu_migrates(struct kunit *test)
 		KUNIT_EXPECT_EQ(test, a->ran, 10 * (i + 2));
 		KUNIT_EXPECT_EQ(test, b->ran, 10 * (i + 2));
 	}
+}
+
+/* Where they arrive, they share with whom is there; each opener's are counted anew. */
+static void test_pmu_migrates_ordinals(struct kunit *test)
+{
+	struct dup_test *t = test->priv;
+	int other = other_cpu(test);
+	struct dup_event *here[2], *there[2], *a;
+
+	here[0] = open_cpu(test, 0, ATTR(.config = 1));
+	here[1] = open_cpu(test, 0, ATTR(.config = 1));
+	a = open_cpu(test, 1, ATTR(.config = 1));
+	there[0] = open_event(test, 0, ATTR(.config = 1), other, NULL, NULL);
+	there[1] = open_event(test, 2, ATTR(.config = 1), other, NULL, NULL);
+	advance(test, 10);
+	advance_on(test, other, 3);
+	KUNIT_EXPECT_EQ(test, there[0]->event->dup_link->ordinal, 0);
+
+	perf_pmu_migrate_context(&t->model.pmu, t->cpu, other);
+	advance(test, 100);
+	advance_on(test, other, 10);
+	check_running(test);
+	/* Its opener has three of them there now, each on a counter of its own. */
+	KUNIT_EXPECT_EQ(test, used_on(test, other), 3);
+	KUNIT_EXPECT_FALSE(test, linked(here[0], here[1]));
+	KUNIT_EXPECT_FALSE(test, linked(here[0], there[0]));
+	KUNIT_EXPECT_FALSE(test, linked(here[1], there[0]));
+	KUNIT_EXPECT_EQ(test, here[0]->event->dup_link->ordinal +
+			here[1]->event->dup_link->ordinal, 1 + 2);
+	/* And the only one of another opener is its first. */
+	KUNIT_EXPECT_TRUE(test, shares(a, there[0]));
+	KUNIT_EXPECT_TRUE(test, shares(a, there[1]));
+	KUNIT_EXPECT_EQ(test, here[0]->ran, 20);
+	KUNIT_EXPECT_EQ(test, there[0]->ran, 13);
+
+	/* All of them back at once, and one more that joins there. */
+	perf_pmu_migrate_context(&t->model.pmu, other, t->cpu);
+	open_cpu(test, 3, ATTR(.config = 1));
+	advance(test, 10);
+	advance_on(test, other, 100);
+	check_running(test);
+	KUNIT_EXPECT_EQ(test, used(test), 3);
+	KUNIT_EXPECT_EQ(test, used_on(test, other), 0);
 }
 
 /* Events of a CPU that goes away keep their counts; on its return all is as new. */
@@ -2569,29 +3670,203 @@ static void test_cpu_offline(struct kunit *test)
 	check_running(test);
 }
 
-/* A PMU that is unregistered takes its masters with it, whoever still has events open. */
+/*
+ * A PMU that is unregistered takes its masters with it, whoever still has events
+ * open, and where they run. What they have counted by then can still be read.
+ */
 static void test_unregister(struct kunit *test)
 {
 	struct dup_test *t = test->priv;
+	struct dup_event *a, *b;
 
-	open_cpu(test, 0, ATTR(.config = 1));
+	a = open_cpu(test, 0, ATTR(.config = 1));
+	b = open_sibling(test, 0, a, ATTR(.config = 2));
 	for (int i = 0; i < 3; i++) {
 		open_cpu(test, i, ATTR(.config = 1));
 		open_task(test, i, ATTR(.config = 1));
 	}
-	advance_in_task(test, 10);
-	KUNIT_EXPECT_GT(test, masters(test), 0);
+	/* One that is still alone, one that is off, one that has left its partner. */
+	open_task(test, 3, ATTR(.config = 2));
+	event_ioctl(test, b, PERF_EVENT_IOC_DISABLE, false);
+	close_event(a);
+	/* In the middle of its run. */
+	kthread_init_work(&t->busy.work, busy_work_fn);
+	kthread_queue_work(t->worker, &t->busy.work);
+	advance(test, 10);
+	KUNIT_EXPECT_EQ(test, masters(test), 2);
+	check_events(test);
+	advance(test, 10);
 
 	KUNIT_EXPECT_EQ(test, perf_pmu_unregister(&t->model.pmu), 0);
 	t->unregistered = true;
 	KUNIT_EXPECT_EQ(test, masters(test), 0);
 	KUNIT_EXPECT_EQ(test, atomic_read(&t->model.nr_users), 0);
 	KUNIT_EXPECT_EQ(test, used(test), 0);
+	advance(test, 100);
+	check_events(test);
+
+	WRITE_ONCE(t->busy.stop, true);
+	kthread_flush_work(&t->busy.work);
+	check_events(test);
+}
+
+/* The driver's module is held once for each event and each master, not for a dup. */
+static void test_module(struct kunit *test)
+{
+#ifdef CONFIG_MODULE_UNLOAD
+	struct dup_test *t = test->priv;
+	struct dup_event *a, *b, *c;
+	struct module *module;
+
+	module = kunit_kzalloc(test, sizeof(*module), GFP_KERNEL);
+	KUNIT_ASSERT_NOT_NULL(test, module);
+	module->state = MODULE_STATE_LIVE;
+	atomic_set(&module->refcnt, 1);
+	t->model.pmu.module = module;
+
+	a = open_cpu(test, 0, ATTR(.config = 1));
+	KUNIT_EXPECT_EQ(test, atomic_read(&module->refcnt), 1 + 1);
+	b = open_cpu(test, 1, ATTR(.config = 1));
+	KUNIT_EXPECT_EQ(test, atomic_read(&module->refcnt), 1 + 3);
+	c = open_cpu(test, 2, ATTR(.config = 1));
+	KUNIT_EXPECT_EQ(test, atomic_read(&module->refcnt), 1 + 4);
+	close_event(a);
+	close_event(b);
+	advance(test, 10);
+	check_events(test);
+	KUNIT_EXPECT_EQ(test, atomic_read(&module->refcnt), 1 + 2);
+	close_event(c);
+	KUNIT_EXPECT_EQ(test, atomic_read(&module->refcnt), 1);
+
+	/* A master that the driver refuses holds nothing. */
+	t->model.refuse_masters = true;
+	a = open_cpu(test, 0, ATTR(.config = 1));
+	b = open_cpu(test, 1, ATTR(.config = 1));
+	KUNIT_EXPECT_EQ(test, atomic_read(&module->refcnt), 1 + 2);
+	close_event(b);
+	t->model.refuse_masters = false;
+
+	/* Unregistered while events are open: nothing of it holds the module any more. */
+	b = open_cpu(test, 1, ATTR(.config = 1));
+	KUNIT_EXPECT_EQ(test, atomic_read(&module->refcnt), 1 + 3);
+	KUNIT_EXPECT_EQ(test, perf_pmu_unregister(&t->model.pmu), 0);
+	t->unregistered = true;
+	KUNIT_EXPECT_EQ(test, atomic_read(&module->refcnt), 1);
+	close_event(a);
+	close_event(b);
+	KUNIT_EXPECT_EQ(test, atomic_read(&module->refcnt), 1);
+#else
+	kunit_skip(test, "needs CONFIG_MODULE_UNLOAD");
+#endif
+}
+
+/* ===== Test cases: cgroups ===== */
+
+/* Cgroups that are watched and the CPU that they run on use one counter. */
+static void test_cgroups(struct kunit *test)
+{
+	struct dup_event *cpu, *parent, *child, *other;
+
+	need_cgroups(test);
+	test_task(test);
+	set_counters(test, 1);
+	for (int i = 0; i < 2; i++) {
+		cpu = open_cpu(test, 0, ATTR(.config = 1));
+		parent = open_cgroup(test, i, 0, ATTR(.config = 1));
+		child = open_cgroup(test, 2, 1, ATTR(.config = 1));
+		other = open_cgroup(test, 3, 2, ATTR(.config = 1));
+		KUNIT_EXPECT_TRUE(test, linked(parent, child));
+		KUNIT_EXPECT_TRUE(test, linked(parent, other));
+		/* One opener has one event on each of its targets. */
+		KUNIT_EXPECT_TRUE(test, linked(parent, cpu));
+
+		advance(test, 100);
+		for (int j = 0; j < 2; j++) {
+			advance_in_cgroup(test, 0, 10);
+			advance_in_cgroup(test, 1, 20);
+			advance_in_cgroup(test, 2, 30);
+			advance_in_cgroup(test, NO_CGROUP, 40);
+			check_running(test);
+		}
+		KUNIT_EXPECT_EQ(test, used(test), 1);
+		KUNIT_EXPECT_EQ(test, cpu->ran, 300);
+		KUNIT_EXPECT_EQ(test, parent->ran, 60);
+		KUNIT_EXPECT_EQ(test, child->ran, 40);
+		KUNIT_EXPECT_EQ(test, other->ran, 60);
+
+		/* The counter is there for as long as one of them runs. */
+		close_event(cpu);
+		KUNIT_EXPECT_EQ(test, used(test), 0);
+		advance_in_cgroup(test, 1, 10);
+		event_ioctl(test, child, PERF_EVENT_IOC_DISABLE, false);
+		advance_in_cgroup(test, 1, 10);
+		advance_in_cgroup(test, 2, 10);
+		close_event(parent);
+		advance_in_cgroup(test, 1, 10);
+		event_ioctl(test, child, PERF_EVENT_IOC_ENABLE, false);
+		advance_in_cgroup(test, 1, 10);
+		check_events(test);
+		KUNIT_EXPECT_EQ(test, child->ran, 60);
+		close_event(child);
+		close_event(other);
+		KUNIT_EXPECT_EQ(test, masters(test), 0);
+	}
+}
+
+/* An opener has a counter for each of its equal events on one cgroup, not for each cgroup. */
+static void test_cgroup_ordinals(struct kunit *test)
+{
+	struct dup_event *a, *b, *c, *d;
+
+	need_cgroups(test);
+	a = open_cgroup(test, 0, 0, ATTR(.config = 1));
+	b = open_cgroup(test, 0, 2, ATTR(.config = 1));
+	c = open_cgroup(test, 0, 0, ATTR(.config = 1));
+	d = open_cgroup(test, 1, 0, ATTR(.config = 1));
+	KUNIT_EXPECT_TRUE(test, linked(a, b));
+	KUNIT_EXPECT_FALSE(test, linked(a, c));
+	KUNIT_EXPECT_TRUE(test, linked(a, d));
+	advance_in_cgroup(test, 0, 10);
+	advance_in_cgroup(test, 2, 20);
+	check_running(test);
+	KUNIT_EXPECT_EQ(test, a->ran, 10);
+	KUNIT_EXPECT_EQ(test, b->ran, 20);
+	KUNIT_EXPECT_EQ(test, c->ran, 10);
+	KUNIT_EXPECT_EQ(test, d->ran, 10);
+}
+
+/* Groups, pinned events and events of a task beside those of cgroups. */
+static void test_cgroup_groups(struct kunit *test)
+{
+	struct dup_event *a[2], *b[2], *c, *pinned;
+
+	need_cgroups(test);
+	set_counters(test, 3);
+	pinned = open_cpu(test, 2, ATTR(.config = 2, .pinned = 1));
+	for (int i = 0; i < 2; i++) {
+		a[i] = open_cgroup(test, 0, 2 * i, ATTR(.config = 1));
+		b[i] = open_sibling(test, 0, a[i], ATTR(.config = 2));
+	}
+	c = open_task(test, 3, ATTR(.config = 1));
+	for (int i = 0; i < 3; i++) {
+		advance_in_cgroup(test, 0, 10);
+		advance_in_cgroup(test, 2, 20);
+		event_ioctl(test, a[i & 1], PERF_EVENT_IOC_DISABLE, true);
+		advance_in_cgroup(test, 0, 3);
+		advance_in_cgroup(test, 2, 4);
+		await_sleep(test, c);
+		advance(test, 5);
+		event_ioctl(test, a[i & 1], PERF_EVENT_IOC_ENABLE, true);
+		check_running(test);
+	}
+	KUNIT_EXPECT_EQ(test, c->ran, 3 * 37);
+	KUNIT_EXPECT_EQ(test, pinned->ran, 3 * 42);
+	KUNIT_EXPECT_EQ(test, used(test), 1);
 }
 
 /* ===== Test case: random operations ===== */
 
-/* On the command line: dup_test_seed=N repeats a run, dup_test_steps=N is for a long one. */
+/* See the top of the file. Rotation and the tick go by real time, and do not repeat. */
 static unsigned int dup_test_seed;
 core_param(dup_test_seed, dup_test_seed, uint, 0444);
 
@@ -2613,6 +3888,23 @@ static struct dup_event *random_event(struct dup_test *t, struct rnd_state *rnd)
 	return found;
 }
 
+/* Where a random event is opened: on the CPU, on the task, or for a cgroup. */
+static void random_target(struct kunit *test, struct rnd_state *rnd, int *cpu,
+			  struct task_struct **task)
+{
+	struct dup_test *t = test->priv;
+	u32 r = prandom_u32_state(rnd) % 8;
+
+	*cpu = t->cpu;
+	*task = NULL;
+	if (r == 0) {
+		*cpu = -1;
+		*task = test_task(test);
+	} else if (r < 4 && cgroup_mnt) {
+		t->cgroup = r - 1;
+	}
+}
+
 static void random_open(struct kunit *test, struct rnd_state *rnd)
 {
 	struct dup_test *t = test->priv;
@@ -2623,77 +3915,156 @@ static void random_open(struct kunit *test, struct rnd_state *rnd)
 		.exclude_user = (r & 0x1c) == 0,
 		.disabled = (r & 0x60) == 0,
 	};
-	bool task = (r & 0x700) == 0;
+	struct task_struct *task;
+	int cpu;
 
+	random_target(test, rnd, &cpu, &task);
 	if ((r & 0x3000) == 0) {
 		leader = random_event(t, rnd);
-		/* A leader that is alive, for the same target. */
+		/* A leader that is alive. */
 		if (leader && (leader->event->group_leader != leader->event ||
 			       leader->event->state <= PERF_EVENT_STATE_EXIT))
 			leader = NULL;
 	}
-	if (leader)
-		task = leader->event->cpu < 0;
-	else
-		attr.pinned = (r & 0x30000) == 0;
-	if (!leader && (r & 0x1c0000) == 0)
-		attr.sample_period = 1ULL << 40;
+	if (leader) {
+		cpu = leader->event->cpu;
+		task = leader->event->hw.target;
+	} else {
+		/*
+		 * Not for a cgroup: when the only such event of a PMU does not fit
+		 * on a cgroup switch, perf_ctx_enable() takes the PMU for one that
+		 * perf_ctx_disable() left alone.
+		 */
+		attr.pinned = (r & 0x30000) == 0 && t->cgroup == NO_CGROUP;
+		if ((r & 0x1c0000) == 0)
+			attr.sample_period = 1ULL << 40;
+	}
 
 	sysctl_perf_event_dup = prandom_u32_state(rnd) % 8 ? 1 : prandom_u32_state(rnd) % 3;
 	t->model.no_share = (r & 0xf000000) == 0;
-	open_event(test, (r >> 28) % NR_OPENERS, attr, task ? -1 : t->cpu,
-		   task ? test_task(test) : NULL, leader);
+	open_event(test, (r >> 28) % NR_OPENERS, attr, cpu, task, leader);
 	t->model.no_share = false;
+	t->cgroup = NO_CGROUP;
+}
+
+/* All that is on the CPU goes to another one, as for a PMU that serves many CPUs. */
+static void random_migrate(struct kunit *test)
+{
+	struct dup_test *t = test->priv;
+	int to = cpumask_any_but(cpu_online_mask, t->cpu);
+
+	if (to >= nr_cpu_ids)
+		return;
+
+	perf_pmu_migrate_context(&t->model.pmu, t->cpu, to);
+	KUNIT_EXPECT_EQ(test, used(test), 0);
+	KUNIT_ASSERT_EQ(test, set_cpus_allowed_ptr(test_task(test), cpumask_of(to)), 0);
+	t->cpu = to;
+}
+
+/* The CPU goes away and comes back, without the events that were there. */
+static void random_hotplug(struct kunit *test)
+{
+	struct dup_test *t = test->priv;
+
+	/* It closes each leader, see close_event(). */
+	check_events(test);
+	if (num_online_cpus() < 2 || remove_cpu(t->cpu))
+		return;
+
+	check_events(test);
+	for (struct dup_event *ev = next_event(t, NULL); ev; ev = next_event(t, ev)) {
+		if (!(ev->event->attach_state & PERF_ATTACH_TASK))
+			close_event(ev);
+	}
+	KUNIT_ASSERT_EQ(test, add_cpu(t->cpu), 0);
+	/* It did not help that the task may only run there. */
+	KUNIT_ASSERT_EQ(test, set_cpus_allowed_ptr(test_task(test), cpumask_of(t->cpu)), 0);
+}
+
+/* Something that is done to one event, or to its group. */
+static void random_control(struct kunit *test, struct rnd_state *rnd, struct dup_event *ev)
+{
+	u32 r = prandom_u32_state(rnd);
+	bool group = (r & 0x700) == 0;
+
+	switch (r % 16) {
+	case 0 ... 3:
+		close_event(ev);
+		break;
+	case 4 ... 5:
+		event_ioctl(test, ev, PERF_EVENT_IOC_DISABLE, group);
+		break;
+	case 6 ... 8:
+		event_ioctl(test, ev, PERF_EVENT_IOC_ENABLE, group);
+		break;
+	case 9:
+		event_ioctl(test, ev, PERF_EVENT_IOC_RESET, group);
+		break;
+	case 10:
+		KUNIT_EXPECT_EQ(test, perf_event_pause(ev->event, true), ev->expected);
+		ev->expected = 0;
+		ev->seen = 0;
+		break;
+	case 11 ... 12:
+		if (is_sampling_event(ev->event))
+			try_throttle(test, ev);
+		break;
+	case 13:
+		if (ev->event->attr.pinned || ev->event->state < PERF_EVENT_STATE_OFF)
+			break;
+		check_local(test, ev, 0);
+		break;
+	case 14 ... 15:
+		if (ev->event->group_leader == ev->event)
+			check_group(test, ev, 0);
+		break;
+	}
 }
 
 static void random_step(struct kunit *test, struct rnd_state *rnd)
 {
 	struct dup_test *t = test->priv;
 	struct dup_event *ev;
-	int nr = 0;
+	u32 r, nr = 0;
 
-	for (struct dup_event *ev = next_event(t, NULL); ev; ev = next_event(t, ev))
+	for (ev = next_event(t, NULL); ev; ev = next_event(t, ev))
 		nr++;
-	ev = random_event(t, rnd);
 
-	switch (prandom_u32_state(rnd) % 16) {
+	r = prandom_u32_state(rnd);
+	switch (r % 16) {
 	case 0 ... 3:
 		if (nr < RANDOM_EVENTS)
 			random_open(test, rnd);
 		break;
-	case 4 ... 5:
+	case 4 ... 9:
+		ev = random_event(t, rnd);
 		if (ev)
-			close_event(ev);
-		break;
-	case 6:
-		if (ev)
-			perf_event_disable(ev->event);
-		break;
-	case 7 ... 8:
-		if (ev)
-			perf_event_enable(ev->event);
-		break;
-	case 9:
-		if (!ev)
-			break;
-		KUNIT_EXPECT_EQ(test, perf_event_pause(ev->event, true), ev->expected);
-		ev->expected = 0;
-		ev->seen = 0;
+			random_control(test, rnd, ev);
 		break;
 	case 10:
 		t->model.refuse_master_adds = prandom_u32_state(rnd) % 3;
-		break;
-	case 11:
 		t->model.refuse_user_adds = prandom_u32_state(rnd) % 3;
 		break;
-	case 12:
-		if (ev && is_sampling_event(ev->event))
-			try_throttle(test, ev);
+	case 11:
+		t->model.refuse_config = prandom_u32_state(rnd) % 8;
 		break;
-	case 13:
+	case 12:
 		advance_in_task(test, 1 + prandom_u32_state(rnd) % 100);
 		break;
+	case 13:
+		if (cgroup_mnt)
+			advance_in_cgroup(test, (int)(prandom_u32_state(rnd) % 4) - 1,
+					  1 + prandom_u32_state(rnd) % 100);
+		break;
 	case 14:
+		if ((r & 0x1f0) == 0)
+			random_hotplug(test);
+		else if ((r & 0x30) == 0)
+			random_migrate(test);
+		else
+			interrupt(test);
+		break;
 	case 15:
 		/* Time to rotate. */
 		usleep_range(500, 1500);
@@ -2708,6 +4079,7 @@ static void random_end(struct kunit *test)
 
 	t->model.refuse_master_adds = 0;
 	t->model.refuse_user_adds = 0;
+	t->model.refuse_config = 0;
 	set_counters(test, MODEL_COUNTERS);
 
 	/* A pinned event makes all of them be scheduled anew. */
@@ -2715,7 +4087,8 @@ static void random_end(struct kunit *test)
 	for (struct dup_event *ev = next_event(t, NULL); ev; ev = next_event(t, ev)) {
 		struct perf_event *event = ev->event;
 
-		if (event->cpu < 0 || event->state < PERF_EVENT_STATE_INACTIVE ||
+		if (event->cpu < 0 || ev->cgroup != NO_CGROUP ||
+		    event->state < PERF_EVENT_STATE_INACTIVE ||
 		    event->group_leader->state < PERF_EVENT_STATE_INACTIVE)
 			continue;
 		KUNIT_EXPECT_EQ_MSG(test, event->state, PERF_EVENT_STATE_ACTIVE, "event %td",
@@ -2737,6 +4110,8 @@ static void test_random(struct kunit *test)
 	u32 seed = dup_test_seed ?: get_random_u32();
 	struct rnd_state rnd;
 
+	need_cgroups(test);
+	t->ignore_cgroup_enabled = true;
 	kunit_info(test, "dup_test_seed=%u", seed);
 	prandom_seed_state(&rnd, seed);
 	test_task(test);
@@ -2768,6 +4143,7 @@ static struct kunit_case dup_test_cases[] = {
 	KUNIT_CASE_PARAM(test_opt_in, model_gen_params),
 	KUNIT_CASE_PARAM(test_kernel_counter, model_gen_params),
 	KUNIT_CASE_PARAM(test_sibling_excludes_leader, model_gen_params),
+	KUNIT_CASE_PARAM(test_sibling_off_excludes_leader, model_gen_params),
 	KUNIT_CASE_PARAM(test_ordinals, model_gen_params),
 	KUNIT_CASE_PARAM(test_opener_counts_counters, model_gen_params),
 	KUNIT_CASE_PARAM(test_ordinal_per_target, model_gen_params),
@@ -2781,13 +4157,24 @@ static struct kunit_case dup_test_cases[] = {
 	KUNIT_CASE_PARAM(test_master_life, model_gen_params),
 	KUNIT_CASE_PARAM(test_disable_enable, model_gen_params),
 	KUNIT_CASE_PARAM(test_read_calls, model_gen_params),
+	KUNIT_CASE_PARAM(test_open_close_cost, model_gen_params),
 	KUNIT_CASE_PARAM(test_read_while_counting, model_gen_params),
+	KUNIT_CASE_PARAM(test_nmi_anywhere, few_models_gen_params),
 	KUNIT_CASE_PARAM(test_reset, model_gen_params),
+	KUNIT_CASE_PARAM(test_reset_running, model_gen_params),
 	KUNIT_CASE_PARAM(test_wrap, model_gen_params),
+	KUNIT_CASE_PARAM(test_wrap_many, model_gen_params),
+	KUNIT_CASE_PARAM(test_interrupts, model_gen_params),
+	KUNIT_CASE_PARAM(test_read_local, model_gen_params),
+	KUNIT_CASE_PARAM(test_read_local_task, model_gen_params),
+	KUNIT_CASE_PARAM(test_read_group, model_gen_params),
+	KUNIT_CASE_PARAM(test_read_remote, model_gen_params),
 	KUNIT_CASE_PARAM(test_groups, model_gen_params),
 	KUNIT_CASE_PARAM(test_group_position, model_gen_params),
 	KUNIT_CASE_PARAM(test_group_equal_members, model_gen_params),
 	KUNIT_CASE_PARAM(test_group_does_not_fit, model_gen_params),
+	KUNIT_CASE_PARAM(test_group_add_fails, model_gen_params),
+	KUNIT_CASE_PARAM(test_group_ioctls, model_gen_params),
 	KUNIT_CASE_PARAM(test_pinned_and_flexible, model_gen_params),
 	KUNIT_CASE_PARAM(test_rotation, model_gen_params),
 	KUNIT_CASE_PARAM(test_rotation_by_key, model_gen_params),
@@ -2804,8 +4191,13 @@ static struct kunit_case dup_test_cases[] = {
 	KUNIT_CASE_PARAM(test_task_exit, model_gen_params),
 	KUNIT_CASE_PARAM(test_task_migrates, model_gen_params),
 	KUNIT_CASE_PARAM(test_pmu_migrates, model_gen_params),
+	KUNIT_CASE_PARAM(test_pmu_migrates_ordinals, model_gen_params),
 	KUNIT_CASE_PARAM(test_cpu_offline, model_gen_params),
 	KUNIT_CASE_PARAM(test_unregister, model_gen_params),
+	KUNIT_CASE_PARAM(test_module, model_gen_params),
+	KUNIT_CASE_PARAM(test_cgroups, model_gen_params),
+	KUNIT_CASE_PARAM(test_cgroup_ordinals, model_gen_params),
+	KUNIT_CASE_PARAM(test_cgroup_groups, model_gen_params),
 	KUNIT_CASE_PARAM(test_random, model_gen_params),
 	{},
 };
