@@ -488,11 +488,11 @@ TEST_F_TIMEOUT(dup_fail, open_leaks_nothing, 120)
  * Fork
  */
 
-#define NR_KINDS	4
+#define NR_INHERITED	4
 #define NR_OPENERS	3
 
 struct family {
-	int			event[NR_OPENERS][NR_KINDS];
+	int			event[NR_OPENERS][NR_INHERITED];
 	int			ref;
 };
 
@@ -506,7 +506,7 @@ static void open_family(struct __test_metadata *_metadata, struct fail_test *f,
 	int i, kind;
 
 	for (i = 0; i < NR_OPENERS; i++) {
-		for (kind = 0; kind < NR_KINDS; kind++) {
+		for (kind = 0; kind < NR_INHERITED; kind++) {
 			attr = instructions();
 			attr.inherit = 1;
 			attr.exclude_user = kind == 1;
@@ -532,7 +532,7 @@ static void close_family(struct family *family)
 	int i, kind;
 
 	for (i = 0; i < NR_OPENERS; i++) {
-		for (kind = 0; kind < NR_KINDS; kind++)
+		for (kind = 0; kind < NR_INHERITED; kind++)
 			close(family->event[i][kind]);
 	}
 	close(family->ref);
@@ -546,7 +546,7 @@ static __u64 read_family(struct __test_metadata *_metadata, struct family *famil
 
 	EXPECT_EQ(value, read_value(_metadata, family->event[0][0]));
 	for (i = 0; i < NR_OPENERS; i++) {
-		for (kind = 0; kind < NR_KINDS; kind++) {
+		for (kind = 0; kind < NR_INHERITED; kind++) {
 			EXPECT_TRUE(runs_always(family->event[i][kind]));
 			EXPECT_EQ(read_value(_metadata, family->event[0][kind]),
 				  read_value(_metadata, family->event[i][kind]));
@@ -609,9 +609,9 @@ TEST_F_TIMEOUT(dup_fail, fork, 300)
 
 	TH_LOG("%u allocations: %u forks refused, %u not", nth - 2, refused, unnoticed);
 	/* Each event of a child has to be allocated. */
-	EXPECT_GE(refused, (unsigned int)NR_OPENERS * NR_KINDS);
+	EXPECT_GE(refused, (unsigned int)NR_OPENERS * NR_INHERITED);
 	/* A child's dups and masters may be missing. */
-	EXPECT_GE(unnoticed, 2U * NR_KINDS);
+	EXPECT_GE(unnoticed, 2U * NR_INHERITED);
 }
 
 /* Whichever allocation of a fork fails, what was allocated before is freed. */

@@ -13,6 +13,7 @@
  */
 #include <limits.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <time.h>
 
 #include <sys/mman.h>
