@@ -108,8 +108,9 @@
  * 1. The table, perf_event_dup::{node,users,nr_linked,first,master}, and
  *    perf_event::dup of an event that is not ACTIVE, change under ctx->lock and
  *    ctx->mutex; one of the two suffices to look. The context of a task that is
- *    being forked can not be found by anybody who would link events there; for
- *    that one ctx->lock suffices to change things.
+ *    being forked can not be found by anybody who would link events there, only
+ *    by those who remove them, when an inherited event is closed. So the fork
+ *    does without ctx->mutex, and looks under ctx->lock.
  *
  * 2. What runs, that is perf_event_dup::{nr_active,added_gen,pages,nr_pages} and
  *    perf_event::dup_run, belongs to the CPU on which the context is active,
@@ -285,6 +286,24 @@ static struct perf_event_dup *perf_dup_alloc(const struct perf_dup_key *key,
 	return dup;
 }
 
+/* Drivers may obey a sysctl, so look at what became of the master. */
+static struct perf_event *perf_dup_alloc_master(struct perf_event *event,
+						const struct perf_dup_key *key)
+{
+	struct perf_event *master = perf_event_alloc_master(event);
+	struct perf_dup_key made;
+
+	if (!master)
+		return NULL;
+
+	perf_dup_key_init(&made, master);
+	if (perf_dup_eligible(master) && !memcmp(&made, key, sizeof(made)))
+		return master;
+
+	perf_event_free_master(master);
+	return NULL;
+}
+
 static void perf_dup_put(struct perf_event_dup *dup)
 {
 	might_sleep();
@@ -340,7 +359,7 @@ void perf_dup_event_free(struct perf_event *event)
 		perf_dup_detach(event, event->ctx);
 	}
 
-	event->dup = NULL;
+	WRITE_ONCE(event->dup, NULL);
 	event->dup_link = NULL;
 	put_pid(event->dup_opener);
 	event->dup_opener = NULL;
@@ -370,6 +389,8 @@ perf_dup_find(struct perf_event_context *ctx, const struct perf_dup_key *key,
 	      unsigned int ordinal)
 {
 	struct rb_node *node = ctx->dups.rb_node;
+
+	lockdep_assert(lockdep_is_held(&ctx->lock) || lockdep_is_held(&ctx->mutex));
 
 	while (node) {
 		struct perf_event_dup *dup = __node_2_dup(node);
@@ -494,16 +515,18 @@ void perf_dup_leave(struct perf_event *event, struct perf_event_context *ctx)
  * perf_dup_visit_flexible - visit the groups that share with an event
  * @event: the event; if it is not attached there are none
  * @ctx: its context, locked
+ * @start: for @func
  * @func: called with the leader of each enabled flexible group that has an
  *	event on the same dup, less that of @event itself
  *
  * A group that has several such events is visited for each of them. The walk is
- * as long as the number of sharers, which the caller schedules out and in anyway.
+ * as long as the number of sharers, those of other cgroups included.
  */
 void perf_dup_visit_flexible(struct perf_event *event,
-			     struct perf_event_context *ctx,
+			     struct perf_event_context *ctx, u64 start,
 			     void (*func)(struct perf_event *leader,
-					  struct perf_event_context *ctx))
+					  struct perf_event_context *ctx,
+					  u64 start))
 {
 	struct rb_node *node;
 
@@ -523,7 +546,7 @@ void perf_dup_visit_flexible(struct perf_event *event,
 		    leader->state < PERF_EVENT_STATE_INACTIVE)
 			continue;
 
-		func(leader, ctx);
+		func(leader, ctx, start);
 	}
 }
 
@@ -582,11 +605,20 @@ static __always_inline void perf_dup_join(struct perf_event *event,
  * User pages
  */
 
-/* @event is scheduled in: may its page name the counter? */
+/* Drivers decide by event who may read; what one may, the other need not. */
+static bool perf_dup_user_readable(struct perf_event *event,
+				   struct perf_event_dup *dup)
+{
+	return event->hw.flags & dup->master->hw.flags & PERF_EVENT_FLAG_USER_READ_CNT;
+}
+
+/* @event is scheduled in: may its page, if it has one, name the counter? */
 static void perf_dup_show_page(struct perf_event *event,
 			       struct perf_event_dup *dup)
 {
 	if (hlist_unhashed(&event->hlist_entry) &&
+	    refcount_read(&event->mmap_count) &&
+	    perf_dup_user_readable(event, dup) &&
 	    dup->nr_pages < PERF_DUP_MAX_PAGES) {
 		dup->nr_pages++;
 		hlist_add_head_rcu(&event->hlist_entry, &dup->pages);
@@ -608,14 +640,11 @@ static void perf_dup_hide_page(struct perf_event *event,
 }
 
 /**
- * perf_dup_update_userpage - update the page of an attached event anywhere
+ * perf_dup_update_userpage - update the page of an event that may be attached
  * @event: the event; its page can be new
  *
- * The page of an event that runs on another CPU has index 0 after this, until
- * the event is next scheduled in or this is called there. User space can only
- * read the counters of its own CPU anyway.
- *
- * Context: any but NMI
+ * Context: any but NMI, on the CPU of the event; when it is attached and runs on
+ * another one its page has index 0 after this.
  */
 void perf_dup_update_userpage(struct perf_event *event)
 {
@@ -625,7 +654,8 @@ void perf_dup_update_userpage(struct perf_event *event)
 	guard(irqsave)();
 
 	/* If it is scheduled in here, that does not change from now on. */
-	if (READ_ONCE(event->oncpu) != smp_processor_id() || !event->dup_run) {
+	if (READ_ONCE(event->oncpu) != smp_processor_id() ||
+	    !READ_ONCE(event->dup_run)) {
 		perf_event_update_userpage(event);
 		return;
 	}
@@ -655,25 +685,22 @@ struct perf_event *perf_dup_user_counter(struct perf_event *event)
 	if (READ_ONCE(event->oncpu) != raw_smp_processor_id())
 		return NULL;
 
-	/* Drivers decide by event; what one may, the other need not. */
-	if (!(event->hw.flags & dup->master->hw.flags & PERF_EVENT_FLAG_USER_READ_CNT))
-		return NULL;
-
-	return dup->master;
+	return perf_dup_user_readable(event, dup) ? dup->master : NULL;
 }
 
 /**
  * perf_dup_user_offset - what user space adds to the counter to have the count
- * @event: an event for which there is a perf_dup_user_counter()
+ * @event: the event
+ * @master: its perf_dup_user_counter()
  * @width: number of bits that user space reads, whose sign it extends
  *
  * Context: as for perf_dup_user_counter(), with preemption disabled
  *
  * Return: the offset; it holds until the counter is programmed again.
  */
-u64 perf_dup_user_offset(struct perf_event *event, u16 width)
+u64 perf_dup_user_offset(struct perf_event *event, struct perf_event *master,
+			 u16 width)
 {
-	struct perf_event *master = event->dup->master;
 	u64 base, prev, offset;
 
 	do {
@@ -938,9 +965,14 @@ static void perf_dup_take_over(struct perf_event *event,
 	/* [B] */
 	pmu->del(event, 0);
 
-	/* [C] Not what else it had there: registers are set up per event. */
-	if (!dup->nr_active)
+	/*
+	 * [C] Not what else it had there, since registers are set up per event,
+	 * nor that a master which ran before has been there.
+	 */
+	if (!dup->nr_active) {
 		master->hw.idx = event->hw.idx;
+		master->hw.last_cpu = -1;
+	}
 
 	/* [D] */
 	if (!perf_dup_add(event, PERF_EF_START)) {
@@ -985,7 +1017,7 @@ static void __perf_dup_attach(struct perf_event *event,
 	struct perf_event_dup *dup, *new = NULL, *old = event->dup_link;
 	struct perf_event *master = NULL, *first = NULL;
 
-	event->dup = NULL;
+	WRITE_ONCE(event->dup, NULL);
 
 	for (;;) {
 		raw_spin_lock_irq(&ctx->lock);
@@ -995,7 +1027,7 @@ static void __perf_dup_attach(struct perf_event *event,
 		raw_spin_unlock_irq(&ctx->lock);
 
 		if (dup)
-			master = perf_event_alloc_master(event);
+			master = perf_dup_alloc_master(event, key);
 		else
 			new = perf_dup_alloc(key, ordinal);
 
@@ -1104,10 +1136,12 @@ void perf_dup_inherit(struct perf_event *event, struct perf_event_context *ctx,
 
 	perf_dup_key_init(&key, event);
 	/* What could not be linked for the parent may well be here. */
-	if (dup == PERF_DUP_UNLINKED)
+	if (dup == PERF_DUP_UNLINKED) {
+		guard(raw_spinlock_irq)(&ctx->lock);
 		ordinal = perf_dup_ordinal(event, ctx, &key);
-	else
+	} else {
 		ordinal = dup->ordinal;
+	}
 
 	__perf_dup_attach(event, ctx, &key, ordinal);
 }

@@ -339,6 +339,65 @@ TEST_F(dup_rdpmc, map_late)
 	check_pages(_metadata, &self->a, &self->b);
 }
 
+/* A thread that stays on its CPU, and reads a page as soon as it gets one. */
+struct spinner {
+	pthread_t			thread;
+	int				cpu;
+	pid_t				tid;
+	struct perf_event_mmap_page	*page;
+	bool				readable;
+	__u64				value;
+};
+
+static void *spin(void *arg)
+{
+	struct spinner *spinner = arg;
+	struct perf_event_mmap_page *page;
+
+	bind_to_cpu(0, spinner->cpu);
+	__atomic_store_n(&spinner->tid, syscall(SYS_gettid), __ATOMIC_RELEASE);
+	while (!(page = __atomic_load_n(&spinner->page, __ATOMIC_ACQUIRE)))
+		burn(1000);
+	burn(LOOPS);
+	spinner->readable = read_page(page, &spinner->value);
+
+	return NULL;
+}
+
+/* The event runs on another CPU when it is mapped, and is not scheduled in later. */
+TEST_F(dup_rdpmc, map_from_other_cpu)
+{
+	struct spinner spinner = { .cpu = self->t.cpu + 1 };
+	struct mapped a, b;
+	int page_size = sysconf(_SC_PAGESIZE);
+
+	if (spinner.cpu >= sysconf(_SC_NPROCESSORS_ONLN))
+		SKIP(return, "one CPU is not enough");
+	close_mapped(&self->a);
+	close_mapped(&self->b);
+
+	ASSERT_EQ(0, pthread_create(&spinner.thread, NULL, spin, &spinner));
+	while (!__atomic_load_n(&spinner.tid, __ATOMIC_ACQUIRE))
+		usleep(1000);
+	a.fd = open_event(_metadata, &self->t.a, &self->attr, on_task(spinner.tid));
+	b.fd = open_event(_metadata, &self->t.b, &self->attr, on_task(spinner.tid));
+	usleep(1000);
+	a.page = mmap(NULL, page_size, PROT_READ, MAP_SHARED, a.fd, 0);
+	b.page = mmap(NULL, page_size, PROT_READ, MAP_SHARED, b.fd, 0);
+	ASSERT_NE(a.page, MAP_FAILED);
+	ASSERT_NE(b.page, MAP_FAILED);
+
+	__atomic_store_n(&spinner.page, b.page, __ATOMIC_RELEASE);
+	ASSERT_EQ(0, pthread_join(spinner.thread, NULL));
+	EXPECT_TRUE(spinner.readable);
+	EXPECT_GE(spinner.value, LOOPS);
+	EXPECT_LE(spinner.value, read_value(_metadata, b.fd));
+	close_mapped(&a);
+	close_mapped(&b);
+	open_mapped(_metadata, &self->a, &self->t.a, &self->attr);
+	open_mapped(_metadata, &self->b, &self->t.b, &self->attr);
+}
+
 /* The event had a counter of its own, and that was read, before the other came. */
 TEST_F(dup_rdpmc, hand_over)
 {
