@@ -821,7 +821,11 @@ static bool dup_event_has_time(struct dup_event *ev)
 					    event->cgrp->css.cgroup);
 	}
 #endif
-	return true;
+	/*
+	 * Perf starts the time of a CPU with the first event that can run there. One
+	 * that is enabled beside events of other cgroups only does not do it.
+	 */
+	return READ_ONCE(event->ctx->is_active);
 }
 
 static void dup_event_advance(struct dup_event *ev, u64 ticks)
