@@ -84,7 +84,7 @@ static struct perf_event_attr nth_event(int nr)
 	return attr;
 }
 
-TEST_F(dup_cgroup_many, all_run)
+TEST_F_TIMEOUT(dup_cgroup_many, all_run, 300)
 {
 	struct perf_event_attr attr, ref_attr = reference(user_instructions());
 	__u64 start, cost, first = 0, last = 0;

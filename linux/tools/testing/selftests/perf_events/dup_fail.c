@@ -233,6 +233,7 @@ FIXTURE_SETUP(dup_fail)
 	}
 
 	start_culprit(_metadata, &self->f.culprit, t->cpu);
+	wait_for_culprit(_metadata, &self->f.culprit);
 }
 
 FIXTURE_TEARDOWN(dup_fail)
