@@ -120,6 +120,23 @@ TEST_F(dup_hotplug, open_while_off)
 	close(a);
 }
 
+/* Events that went with their CPU lead no group when it is back. */
+TEST_F(dup_hotplug, leader_removed)
+{
+	struct perf_event_attr attr = instructions();
+	struct dup_test *t = &self->t;
+	int a, b;
+
+	count_both(_metadata, t, self->cpu, &a, &b);
+	ASSERT_EQ(0, write_string(self->online, "0"));
+	ASSERT_EQ(0, write_string(self->online, "1"));
+	close_fillers(t);
+	EXPECT_EQ(-ENODEV, try_open(_metadata, &t->a, &attr, on_cpu(self->cpu), a));
+	EXPECT_EQ(-ENODEV, try_open(_metadata, &t->b, &attr, on_cpu(self->cpu), b));
+	close(b);
+	close(a);
+}
+
 /* Task events go with their task to another CPU and go on there. */
 TEST_F(dup_hotplug, task_moves)
 {
