@@ -130,7 +130,6 @@ TEST_F(dup_hotplug, leader_removed)
 	count_both(_metadata, t, self->cpu, &a, &b);
 	ASSERT_EQ(0, write_string(self->online, "0"));
 	ASSERT_EQ(0, write_string(self->online, "1"));
-	close_fillers(t);
 	EXPECT_EQ(-ENODEV, try_open(_metadata, &t->a, &attr, on_cpu(self->cpu), a));
 	EXPECT_EQ(-ENODEV, try_open(_metadata, &t->b, &attr, on_cpu(self->cpu), b));
 	close(b);
