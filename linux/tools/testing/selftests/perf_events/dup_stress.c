@@ -227,7 +227,7 @@ static void read_alone(struct stress *s, struct slot *slot)
 	if (one.value < slot->last || two.value < one.value || two.enabled < one.enabled ||
 	    two.running < one.running || one.running > two.enabled ||
 	    too_much(s, one.value, two.running))
-		complain(s, "event %llu: %llu, then %llu in %llu of %llu ns, then %llu in %llu of %llu ns",
+		complain(s, "event %llu: %llu, then %llu (%llu of %llu ns), then %llu (%llu of %llu)",
 			 slot->id, slot->last, one.value, one.running, one.enabled, two.value,
 			 two.running, two.enabled);
 	slot->last = two.value;
@@ -810,7 +810,7 @@ TEST_F_TIMEOUT(dup_stress, random, MAX_SECONDS + 600)
 
 	for (i = 0; i < NR_PROCESSES; i++) {
 		sum = &shared->of[i];
-		TH_LOG("process %d: %lu operations, %lu events opened, %lu reads, %lu off by a start",
+		TH_LOG("process %d: %lu operations, %lu opened, %lu reads, %lu off by a start",
 		       i, sum->done, sum->opened, sum->checked, sum->lost);
 		EXPECT_EQ(0UL, sum->wrong);
 		EXPECT_GT(sum->opened, 0UL);
