@@ -227,7 +227,7 @@ static void read_alone(struct stress *s, struct slot *slot)
 	if (one.value < slot->last || two.value < one.value || two.enabled < one.enabled ||
 	    two.running < one.running || one.running > two.enabled ||
 	    too_much(s, one.value, two.running))
-		complain(s, "event %llu: %llu, then %llu (%llu of %llu ns), then %llu (%llu of %llu)",
+		complain(s, "event %llu: %llu, %llu (%llu of %llu ns), %llu (%llu of %llu)",
 			 slot->id, slot->last, one.value, one.running, one.enabled, two.value,
 			 two.running, two.enabled);
 	slot->last = two.value;
