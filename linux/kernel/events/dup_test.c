@@ -2282,6 +2282,12 @@ static void count_on_and_read(struct model *m)
 	dup_test_nmi(m);
 }
 
+/* An attr takes much of the stack of a function that has one. */
+static noinline struct dup_event *open_plain(struct kunit *test, int opener, int cpu)
+{
+	return open_event(test, opener, ATTR(.config = 1), cpu, NULL, NULL);
+}
+
 /* What it costs to open or to close an event, in calls of the driver. */
 struct cost {
 	unsigned int	calls[NR_CALLS];
@@ -2298,13 +2304,14 @@ static void cost_beside(struct kunit *test, int nr, struct cost *open, struct co
 {
 	unsigned int before[NR_CALLS], between[NR_CALLS], after[NR_CALLS];
 	struct dup_event *ev[MAX_OPENERS];
+	struct dup_test *t = test->priv;
 
 	for (int i = 0; i < nr; i++)
-		ev[i] = open_cpu(test, i, ATTR(.config = 1));
+		ev[i] = open_plain(test, i, t->cpu);
 	advance(test, 1);
 
 	get_calls(test, before);
-	ev[nr] = open_cpu(test, nr, ATTR(.config = 1));
+	ev[nr] = open_plain(test, nr, t->cpu);
 	get_calls(test, between);
 	close_event(ev[nr]);
 	get_calls(test, after);
@@ -3610,11 +3617,11 @@ static void test_pmu_migrates_ordinals(struct kunit *test)
 	int other = other_cpu(test);
 	struct dup_event *here[2], *there[2], *a;
 
-	here[0] = open_cpu(test, 0, ATTR(.config = 1));
-	here[1] = open_cpu(test, 0, ATTR(.config = 1));
-	a = open_cpu(test, 1, ATTR(.config = 1));
-	there[0] = open_event(test, 0, ATTR(.config = 1), other, NULL, NULL);
-	there[1] = open_event(test, 2, ATTR(.config = 1), other, NULL, NULL);
+	here[0] = open_plain(test, 0, t->cpu);
+	here[1] = open_plain(test, 0, t->cpu);
+	a = open_plain(test, 1, t->cpu);
+	there[0] = open_plain(test, 0, other);
+	there[1] = open_plain(test, 2, other);
 	advance(test, 10);
 	advance_on(test, other, 3);
 	KUNIT_EXPECT_EQ(test, there[0]->event->dup_link->ordinal, 0);
@@ -3638,7 +3645,7 @@ static void test_pmu_migrates_ordinals(struct kunit *test)
 
 	/* All of them back at once, and one more that joins there. */
 	perf_pmu_migrate_context(&t->model.pmu, other, t->cpu);
-	open_cpu(test, 3, ATTR(.config = 1));
+	open_plain(test, 3, t->cpu);
 	advance(test, 10);
 	advance_on(test, other, 100);
 	check_running(test);
