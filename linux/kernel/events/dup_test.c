@@ -3851,14 +3851,14 @@ static void test_cgroup_ordinals(struct kunit *test)
 /* Groups, pinned events and events of a task beside those of cgroups. */
 static void test_cgroup_groups(struct kunit *test)
 {
-	struct dup_event *a[2], *b[2], *c, *pinned;
+	struct dup_event *a[2], *c, *pinned;
 
 	need_cgroups(test);
 	set_counters(test, 3);
 	pinned = open_cpu(test, 2, ATTR(.config = 2, .pinned = 1));
 	for (int i = 0; i < 2; i++) {
 		a[i] = open_cgroup(test, 0, 2 * i, ATTR(.config = 1));
-		b[i] = open_sibling(test, 0, a[i], ATTR(.config = 2));
+		open_sibling(test, 0, a[i], ATTR(.config = 2));
 	}
 	c = open_task(test, 3, ATTR(.config = 1));
 	for (int i = 0; i < 3; i++) {
