@@ -205,10 +205,11 @@ TEST_F(dup_fork, per_task)
 
 		/* Each does more than those before it. Which exits first is open. */
 		EXPECT_GE(a->counts.value, LOOPS);
-		if (last && a->tid > last->tid) {
-			EXPECT_GT(a->counts.value, 3 * last->counts.value);
-		} else if (last) {
-			EXPECT_GT(last->counts.value, 3 * a->counts.value);
+		if (last) {
+			struct read_record *more = a->tid > last->tid ? a : last;
+			struct read_record *less = more == a ? last : a;
+
+			EXPECT_GT(more->counts.value, 3 * less->counts.value);
 		}
 		last = a;
 		nr++;
