@@ -515,18 +515,17 @@ void perf_dup_leave(struct perf_event *event, struct perf_event_context *ctx)
  * perf_dup_visit_flexible - visit the groups that share with an event
  * @event: the event; if it is not attached there are none
  * @ctx: its context, locked
- * @start: for @func
  * @func: called with the leader of each enabled flexible group that has an
- *	event on the same dup, less that of @event itself
+ *	event on the same dup and comes before the group of @event
  *
- * A group that has several such events is visited for each of them. The walk is
- * as long as the number of sharers, those of other cgroups included.
+ * A group that has several such events is visited for each of them, unless @func
+ * moves it behind the group of @event. The walk is as long as the number of
+ * sharers, those of other cgroups included.
  */
 void perf_dup_visit_flexible(struct perf_event *event,
-			     struct perf_event_context *ctx, u64 start,
+			     struct perf_event_context *ctx,
 			     void (*func)(struct perf_event *leader,
-					  struct perf_event_context *ctx,
-					  u64 start))
+					  struct perf_event_context *ctx))
 {
 	struct rb_node *node;
 
@@ -542,11 +541,11 @@ void perf_dup_visit_flexible(struct perf_event *event,
 		if (!(leader->attach_state & PERF_ATTACH_CONTEXT))
 			continue;
 
-		if (leader == event->group_leader || leader->attr.pinned ||
-		    leader->state < PERF_EVENT_STATE_INACTIVE)
+		if (leader->attr.pinned || leader->state < PERF_EVENT_STATE_INACTIVE ||
+		    leader->group_index >= event->group_leader->group_index)
 			continue;
 
-		func(leader, ctx, start);
+		func(leader, ctx);
 	}
 }
 
@@ -605,20 +604,16 @@ static __always_inline void perf_dup_join(struct perf_event *event,
  * User pages
  */
 
-/* Drivers decide by event who may read; what one may, the other need not. */
-static bool perf_dup_user_readable(struct perf_event *event,
-				   struct perf_event_dup *dup)
-{
-	return event->hw.flags & dup->master->hw.flags & PERF_EVENT_FLAG_USER_READ_CNT;
-}
-
-/* @event is scheduled in: may its page, if it has one, name the counter? */
+/*
+ * @event is scheduled in: may its page, if it has one, name the counter? Drivers
+ * decide by event who may read; what the event may, the master need not.
+ */
 static void perf_dup_show_page(struct perf_event *event,
 			       struct perf_event_dup *dup)
 {
 	if (hlist_unhashed(&event->hlist_entry) &&
 	    refcount_read(&event->mmap_count) &&
-	    perf_dup_user_readable(event, dup) &&
+	    event->hw.flags & dup->master->hw.flags & PERF_EVENT_FLAG_USER_READ_CNT &&
 	    dup->nr_pages < PERF_DUP_MAX_PAGES) {
 		dup->nr_pages++;
 		hlist_add_head_rcu(&event->hlist_entry, &dup->pages);
@@ -685,7 +680,7 @@ struct perf_event *perf_dup_user_counter(struct perf_event *event)
 	if (READ_ONCE(event->oncpu) != raw_smp_processor_id())
 		return NULL;
 
-	return perf_dup_user_readable(event, dup) ? dup->master : NULL;
+	return dup->master;
 }
 
 /**
