@@ -22,6 +22,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <sys/ioctl.h>
@@ -153,6 +154,14 @@ static inline int write_long(const char *path, long value)
 
 	snprintf(buf, sizeof(buf), "%ld", value);
 	return write_string(path, buf);
+}
+
+static inline __u64 nanoseconds(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1000000000ULL + now.tv_nsec;
 }
 
 static inline int bind_to_cpu(pid_t pid, int cpu)

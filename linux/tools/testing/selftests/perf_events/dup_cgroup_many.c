@@ -63,14 +63,6 @@ FIXTURE_TEARDOWN(dup_cgroup_many)
 	dup_teardown(_metadata, &self->t);
 }
 
-static __u64 nanoseconds(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * 1000000000ULL + now.tv_nsec;
-}
-
 /* Four that count what the reference counts, and two other ones. */
 static struct perf_event_attr nth_event(int nr)
 {

@@ -4,8 +4,6 @@
  * its counter. All events are the test's own, which share with kernel.perf_event_dup
  * at 2.
  */
-#include <time.h>
-
 #include "dup.h"
 
 #define FEW		8
@@ -85,14 +83,6 @@ static int open_own(struct __test_metadata *_metadata, const struct perf_event_a
 	return fd;
 }
 
-static __u64 now(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec * 1000000000ULL + ts.tv_nsec;
-}
-
 /* The least of several times, in nanoseconds, beside the events that are open. */
 static __u64 open_and_close(struct __test_metadata *_metadata,
 			    const struct perf_event_attr *attr, bool on_cpu, int cpu)
@@ -101,10 +91,10 @@ static __u64 open_and_close(struct __test_metadata *_metadata,
 	int i, fd;
 
 	for (i = 0; i < ROUNDS; i++) {
-		start = now();
+		start = nanoseconds();
 		fd = open_own(_metadata, attr, on_cpu, cpu);
 		close(fd);
-		took = now() - start;
+		took = nanoseconds() - start;
 		if (took < least)
 			least = took;
 	}

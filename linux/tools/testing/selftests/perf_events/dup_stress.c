@@ -14,7 +14,6 @@
 #include <limits.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <time.h>
 
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -574,17 +573,9 @@ static const struct {
 	{ op_machine,	2 },
 };
 
-static __u64 seconds_now(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec;
-}
-
 static void run_process(struct stress *s, unsigned int number, long seconds)
 {
-	__u64 end = seconds_now() + seconds;
+	__u64 end = nanoseconds() + seconds * 1000000000ULL;
 	unsigned int total = 0, draw, i;
 
 	s->number = number;
@@ -594,7 +585,7 @@ static void run_process(struct stress *s, unsigned int number, long seconds)
 	for (i = 0; i < ARRAY_SIZE(ops); i++)
 		total += ops[i].weight;
 
-	while (seconds_now() < end) {
+	while (nanoseconds() < end) {
 		draw = below(s, total);
 		for (i = 0; draw >= ops[i].weight; i++)
 			draw -= ops[i].weight;

@@ -4,7 +4,7 @@
  * it: counting siblings stop as well. A sibling that shares its counter must not
  * stop it for the others.
  */
-#include "dup.h"
+#include "dup_ring.h"
 
 #define MAX_SAMPLE_RATE	"/proc/sys/kernel/perf_event_max_sample_rate"
 
@@ -27,8 +27,7 @@ FIXTURE(dup_throttle)
 {
 	struct dup_test		t;
 	long			rate;
-	void			*ring;
-	size_t			ring_size;
+	struct ring		ring;
 	/* One opener's group; the other opener's event equals the sibling. */
 	int			leader;
 	int			sibling;
@@ -68,7 +67,6 @@ FIXTURE_SETUP(dup_throttle)
 	struct target target;
 
 	self->rate = -1;
-	self->ring = MAP_FAILED;
 	if (!dup_setup(_metadata, t))
 		return;
 
@@ -92,10 +90,7 @@ FIXTURE_SETUP(dup_throttle)
 		self->other = open_event(_metadata, &t->b, &attr, target);
 	self->ref = open_event(_metadata, &t->b, &ref_attr, target);
 
-	self->ring_size = (1 + RING_PAGES) * sysconf(_SC_PAGESIZE);
-	self->ring = mmap(NULL, self->ring_size, PROT_READ | PROT_WRITE, MAP_SHARED,
-			  self->leader, 0);
-	ASSERT_NE(self->ring, MAP_FAILED);
+	map_ring(_metadata, &self->ring, self->leader, RING_PAGES);
 
 	/* Leader and sibling start together. */
 	ASSERT_EQ(0, ioctl(self->leader, PERF_EVENT_IOC_ENABLE, 0));
@@ -103,8 +98,6 @@ FIXTURE_SETUP(dup_throttle)
 
 FIXTURE_TEARDOWN(dup_throttle)
 {
-	if (self->ring != MAP_FAILED)
-		munmap(self->ring, self->ring_size);
 	if (self->rate >= 0)
 		EXPECT_EQ(0, write_long(MAX_SAMPLE_RATE, self->rate));
 	dup_teardown(_metadata, &self->t);
@@ -113,40 +106,30 @@ FIXTURE_TEARDOWN(dup_throttle)
 /*
  * Checks the values in all samples: leader and sibling count the same, they stop
  * together and the PMU stands still while a sample is taken, so they are equal.
- * The ring is long enough for all records.
  */
-static void check_ring(struct __test_metadata *_metadata,
-		       struct perf_event_mmap_page *page, unsigned int *throttled)
+static void check_ring(struct __test_metadata *_metadata, struct ring *ring,
+		       unsigned int *throttled)
 {
-	char *data = (char *)page + page->data_offset;
-	__u64 head = __atomic_load_n(&page->data_head, __ATOMIC_ACQUIRE);
+	struct ring samples = *ring, throttles = *ring;
 	struct perf_event_header *header;
 	struct group_read *sample;
-	unsigned int samples = 0;
-	__u64 pos, last = 0;
+	unsigned int nr = 0;
+	__u64 last = 0;
 
-	ASSERT_LE(head, page->data_size);
-	*throttled = 0;
+	for (*throttled = 0; next_record(_metadata, &throttles, PERF_RECORD_THROTTLE);)
+		(*throttled)++;
 
-	for (pos = 0; pos < head; pos += header->size) {
-		header = (struct perf_event_header *)(data + pos);
-		ASSERT_GE(header->size, sizeof(*header));
-
-		if (header->type == PERF_RECORD_THROTTLE)
-			(*throttled)++;
-		if (header->type != PERF_RECORD_SAMPLE)
-			continue;
-
+	while ((header = next_record(_metadata, &samples, PERF_RECORD_SAMPLE))) {
 		ASSERT_EQ(header->size, sizeof(*header) + sizeof(*sample));
 		sample = (struct group_read *)(header + 1);
 		ASSERT_EQ(2U, sample->nr);
 		EXPECT_GT(sample->member[0].value, last);
 		EXPECT_EQ(sample->member[0].value, sample->member[1].value);
 		last = sample->member[0].value;
-		samples++;
+		nr++;
 	}
 
-	EXPECT_GT(samples, *throttled);
+	EXPECT_GT(nr, *throttled);
 }
 
 TEST_F(dup_throttle, other_goes_on)
@@ -167,7 +150,7 @@ TEST_F(dup_throttle, other_goes_on)
 
 	/* The group lost what came while it was throttled. */
 	ASSERT_EQ(0, ioctl(self->leader, PERF_EVENT_IOC_DISABLE, PERF_IOC_FLAG_GROUP));
-	check_ring(_metadata, self->ring, &throttled);
+	check_ring(_metadata, &self->ring, &throttled);
 	ASSERT_GT(throttled, 1U)
 		TH_LOG("the leader was not throttled, nothing was tested");
 	ASSERT_EQ((ssize_t)sizeof(group), read(self->leader, &group, sizeof(group)));
@@ -196,7 +179,7 @@ TEST_F(dup_throttle, other_leaves)
 	worker_does(_metadata, &t->worker, WORK_CALL, MANY_LOOPS);
 
 	ASSERT_EQ(0, ioctl(self->leader, PERF_EVENT_IOC_DISABLE, PERF_IOC_FLAG_GROUP));
-	check_ring(_metadata, self->ring, &throttled);
+	check_ring(_metadata, &self->ring, &throttled);
 	ASSERT_GT(throttled, 1U)
 		TH_LOG("the leader was not throttled, nothing was tested");
 	ASSERT_EQ((ssize_t)sizeof(after), read(self->leader, &after, sizeof(after)));
