@@ -56,6 +56,14 @@ class Outcome:
             print(f"guest {self.name}: {problem}")
         print(f"guest {self.name}: its log is {os.path.relpath(self.log)}")
 
+    def judge(self, results, which, *more):
+        """A line of KTAP: was the guest good, and its scenario content?"""
+        if not self.good:
+            self.explain()
+        results.result(self.good and self.status == 0,
+                       f"the guest of {which} ended by itself and reported no trouble",
+                       "\n".join([*self.problems, *more, f"log: build/logs/{self.log.name}"]))
+
 
 class Guest:
     def __init__(self, name, arch, kernel, scenario, base=None, files=(),

@@ -40,12 +40,7 @@ def run(flavour, seconds, seed):
                          accel=boot.accelerator(ARCH, image),
                          title=f"stress for {seconds} s on the {flavour} kernel, "
                                f"seed {seed}").run()
-    if not outcome.good:
-        outcome.explain()
-    results.result(outcome.good and outcome.status == 0,
-                   f"the guest of the {flavour} kernel ended by itself and reported no trouble",
-                   "\n".join([*outcome.problems, f"seed {seed}, log: build/logs/"
-                              f"{outcome.log.name}"]))
+    outcome.judge(results, f"the {flavour} kernel", f"seed {seed}")
     output = outcome.results and outcome.results / "stress.ktap"
     text = output.read_text(errors="replace") if output and output.exists() else ""
     found = complaints(text)

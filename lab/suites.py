@@ -155,11 +155,7 @@ def test(arch):
                        accel="tcg" if icount else boot.accelerator(arch, image),
                        title=f"KUnit and selftests on {arch}")
     outcome = guest.run()
-    if not outcome.good:
-        outcome.explain()
-    results.result(outcome.good and outcome.status == 0,
-                   f"the guest of {arch} ended by itself and reported no trouble",
-                   "\n".join([*outcome.problems, f"log: build/logs/{outcome.log.name}"]))
+    outcome.judge(results, arch)
     check_kunit(arch, source, outcome.log, results)
     check_selftests(arch, outcome, skips, one_cpu, kconfig.has_series(source), results)
     return results.finish()
