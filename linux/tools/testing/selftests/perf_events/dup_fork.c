@@ -170,6 +170,38 @@ struct read_record {
 	struct counts		counts;
 };
 
+/* What the tasks counted for an event; returns how many of them wrote a record. */
+static unsigned int read_records(struct __test_metadata *_metadata, struct ring *ring,
+				 struct read_record *records)
+{
+	struct perf_event_header *header;
+	unsigned int nr = 0;
+
+	while ((header = next_record(_metadata, ring, PERF_RECORD_READ))) {
+		ASSERT_EQ(header->size, sizeof(*records));
+		ASSERT_LT(nr, NR_CHILDREN);
+		memcpy(&records[nr++], header, sizeof(*records));
+	}
+
+	return nr;
+}
+
+/*
+ * A task that exits can be interrupted by another one between the records of two
+ * events, so the rings need not have their tasks in the same order.
+ */
+static struct read_record *record_of(struct read_record *records, unsigned int nr, __u32 tid)
+{
+	unsigned int i;
+
+	for (i = 0; i < nr; i++) {
+		if (records[i].tid == tid)
+			return &records[i];
+	}
+
+	return NULL;
+}
+
 /*
  * With inherit_stat, counts stay with the tasks when the contexts are exchanged.
  * Without, there are none per task and no records.
@@ -177,46 +209,38 @@ struct read_record {
  */
 TEST_F(dup_fork, per_task)
 {
-	struct read_record *a, *b, *ref, *last = NULL;
+	struct read_record ref[NR_CHILDREN], a[NR_CHILDREN], b[NR_CHILDREN];
 	struct ring ring_a, ring_b, ring_ref;
 	struct dup_test *t = &self->t;
-	unsigned int nr = 0;
+	unsigned int nr, i, j;
 
 	map_ring(_metadata, &ring_a, self->a[0], 8);
 	map_ring(_metadata, &ring_b, self->b[0], 8);
 	map_ring(_metadata, &ring_ref, self->ref, 8);
 	worker_does(_metadata, &t->worker, WORK_TURNS, LOOPS);
 
-	for (;;) {
-		ref = (void *)next_record(_metadata, &ring_ref, PERF_RECORD_READ);
-		a = (void *)next_record(_metadata, &ring_a, PERF_RECORD_READ);
-		b = (void *)next_record(_metadata, &ring_b, PERF_RECORD_READ);
-		ASSERT_EQ(!ref, !a);
-		ASSERT_EQ(!ref, !b);
-		if (!ref)
-			break;
-
-		ASSERT_EQ(ref->header.size, sizeof(*ref));
-		EXPECT_EQ(ref->tid, a->tid);
-		EXPECT_EQ(ref->tid, b->tid);
-		EXPECT_EQ(ref->counts.value, a->counts.value);
-		EXPECT_EQ(ref->counts.value, b->counts.value);
-		EXPECT_EQ(a->counts.enabled, a->counts.running);
-
-		/* Each does more than those before it. Which exits first is open. */
-		EXPECT_GE(a->counts.value, LOOPS);
-		if (last) {
-			struct read_record *more = a->tid > last->tid ? a : last;
-			struct read_record *less = more == a ? last : a;
-
-			EXPECT_GT(more->counts.value, 3 * less->counts.value);
-		}
-		last = a;
-		nr++;
-	}
-
+	nr = read_records(_metadata, &ring_ref, ref);
+	ASSERT_EQ(nr, read_records(_metadata, &ring_a, a));
+	ASSERT_EQ(nr, read_records(_metadata, &ring_b, b));
 	EXPECT_GE(nr, variant->inherit_stat ? NR_CHILDREN - 1U : 0U);
 	EXPECT_LE(nr, variant->inherit_stat ? NR_CHILDREN : 0U);
+
+	for (i = 0; i < nr; i++) {
+		struct read_record *of_a = record_of(a, nr, ref[i].tid);
+		struct read_record *of_b = record_of(b, nr, ref[i].tid);
+
+		ASSERT_TRUE(of_a && of_b);
+		EXPECT_EQ(ref[i].counts.value, of_a->counts.value);
+		EXPECT_EQ(ref[i].counts.value, of_b->counts.value);
+		EXPECT_EQ(of_a->counts.enabled, of_a->counts.running);
+
+		/* Each does four times as much as the one that was forked before it. */
+		EXPECT_GE(ref[i].counts.value, LOOPS);
+		for (j = 0; j < nr; j++) {
+			if (ref[j].tid > ref[i].tid)
+				EXPECT_GT(ref[j].counts.value, 3 * ref[i].counts.value);
+		}
+	}
 	EXPECT_COUNTS(85 * LOOPS);
 }
 
