@@ -129,8 +129,9 @@ struct model_cpu {
 	unsigned int		shift;
 	u64			noise;
 	unsigned int		nmis;
-	/* Where the last master that was added had a counter before. */
+	/* Where the last master that was added had a counter before, and its CPU. */
 	int			hint;
+	int			hint_cpu;
 	int			nr;
 	bool			disabled;
 	bool			added;
@@ -147,6 +148,10 @@ struct model {
 	bool				refuse_masters;
 	bool				no_share;
 	u64				hw_config;
+	/* And what it sets in hw.flags, and makes different for a master. */
+	int				user_flags;
+	int				master_flags;
+	u64				master_config;
 	/* add(): how often to refuse, and a configuration to refuse, or 0. */
 	int				refuse_master_adds;
 	int				refuse_user_adds;
@@ -255,6 +260,9 @@ static void model_program(struct model *m, struct model_cpu *c, struct model_slo
 	c->counters[slot->idx] = start;
 	local64_set(&slot->event->hw.prev_count, start);
 	slot->event->hw.idx = slot->idx;
+	slot->event->hw.last_cpu = smp_processor_id();
+	slot->event->hw.state = slot->stopped ? PERF_HES_STOPPED : 0;
+	perf_event_update_userpage(slot->event);
 }
 
 static void model_tick(struct model *m, struct model_cpu *c, struct model_slot *slot, u64 ticks)
@@ -299,6 +307,7 @@ static struct model_cpu *model_enter(struct perf_event *event, enum model_call c
 {
 	struct model *m = to_model(event->pmu);
 	struct model_cpu *c = this_cpu_ptr(m->cpus);
+	struct model_slot *slot = model_find(c, event);
 	static const char *const name[NR_CALLS] = {
 		[CALL_ADD] = "add", [CALL_DEL] = "del", [CALL_READ] = "read",
 		[CALL_START] = "start", [CALL_STOP] = "stop",
@@ -310,10 +319,12 @@ static struct model_cpu *model_enter(struct perf_event *event, enum model_call c
 		model_broken(m, "%s with interrupts on", name[call]);
 	if ((call == CALL_ADD || call == CALL_DEL) && !c->disabled)
 		model_broken(m, "%s while the PMU is enabled", name[call]);
-	if (call == CALL_ADD && model_find(c, event))
+	if (call == CALL_ADD && slot)
 		model_broken(m, "add of %s that is on the PMU", model_whose(event));
-	if (call != CALL_ADD && !model_find(c, event))
+	if (call != CALL_ADD && !slot)
 		model_broken(m, "%s of %s that is not on the PMU", name[call], model_whose(event));
+	if (call != CALL_ADD && slot && slot->idx >= 0 && slot->idx != event->hw.idx)
+		model_broken(m, "%s of %s in another counter", name[call], model_whose(event));
 
 	/*
 	 * Deleted while it is handed over, and added if it has to go back: no
@@ -415,8 +426,11 @@ static int model_add(struct perf_event *event, int flags)
 		.stopped = !(flags & PERF_EF_START),
 		.txn = c->txn_flags == PERF_PMU_TXN_ADD,
 	};
-	if (model_is_master(event))
+	if (model_is_master(event)) {
 		c->hint = event->hw.idx;
+		c->hint_cpu = event->hw.last_cpu;
+	}
+	event->hw.state = PERF_HES_STOPPED;
 	/* As x86 does: what counts is what it was after event_init(). */
 	event->hw.config ^= BIT_ULL(40);
 
@@ -458,6 +472,8 @@ static void model_del(struct perf_event *event, int flags)
 
 	c->nr--;
 	memmove(slot, slot + 1, (char *)&c->slots[c->nr] - (char *)slot);
+	event->hw.state = PERF_HES_STOPPED;
+	perf_event_update_userpage(event);
 out:
 	model_nmi(m);
 	perf_pmu_enable(event->pmu);
@@ -480,6 +496,8 @@ static void model_start(struct perf_event *event, int flags)
 		model_program(m, c, slot);
 
 	slot->stopped = false;
+	event->hw.state = 0;
+	perf_event_update_userpage(event);
 }
 
 static void model_stop(struct perf_event *event, int flags)
@@ -497,6 +515,7 @@ static void model_stop(struct perf_event *event, int flags)
 		model_update(m, c, slot);
 
 	slot->stopped = true;
+	event->hw.state = PERF_HES_STOPPED;
 }
 
 static void model_read(struct perf_event *event)
@@ -653,13 +672,20 @@ static int model_event_init(struct perf_event *event)
 	atomic_inc(user ? &m->nr_users : &m->nr_masters);
 	event->destroy = model_destroy;
 
-	event->hw.config = m->hw_config;
+	event->hw.config = m->hw_config ^ (user ? 0 : m->master_config);
+	event->hw.flags = user ? m->user_flags : m->master_flags;
 	event->hw.event_base = model_rate(&event->attr, m->hw_config);
 	event->hw.idx = -1;
 	if (m->no_share)
 		event->hw.flags |= PERF_EVENT_FLAG_NO_SHARE;
 
 	return 0;
+}
+
+/* As on powerpc, whoever may read it. */
+static int model_event_idx(struct perf_event *event)
+{
+	return event->hw.idx + 1;
 }
 
 static int model_setup(struct model *m, const struct model_type *type)
@@ -682,6 +708,7 @@ static int model_setup(struct model *m, const struct model_type *type)
 	m->pmu.start = model_start;
 	m->pmu.stop = model_stop;
 	m->pmu.read = model_read;
+	m->pmu.event_idx = model_event_idx;
 	if (type->txn) {
 		m->pmu.start_txn = model_start_txn;
 		m->pmu.commit_txn = model_commit_txn;
@@ -846,6 +873,37 @@ static void dup_event_advance(struct dup_event *ev, u64 ticks)
 		ev->running += ticks;
 }
 
+/* The page of an event that user space has mapped, or NULL. */
+static struct perf_event_mmap_page *dup_event_page(struct dup_event *ev)
+{
+	struct perf_event *event = ev->event;
+
+	return refcount_read(&event->mmap_count) ? event->rb->user_page : NULL;
+}
+
+/* On the CPU of the event: user space has from its page what it has counted, or nothing. */
+static void check_user_page(struct model *m, struct dup_event *ev)
+{
+	const struct perf_event_mmap_page *page = dup_event_page(ev);
+	u64 value, counter;
+	int unused;
+
+	if (!page || !page->index)
+		return;
+
+	if (!dup_event_counts(ev)) {
+		if (ev->event->dup)
+			model_broken(m, "page of an event that does not count has a counter");
+		return;
+	}
+
+	counter = this_cpu_ptr(m->cpus)->counters[page->index - 1];
+	unused = page->pmc_width ? 64 - page->pmc_width : 0;
+	value = page->offset + ((s64)(counter << unused) >> unused);
+	if (value != ev->expected)
+		model_broken(m, "page says %llu, counted %llu", value, ev->expected);
+}
+
 /* On the CPU, with interrupts off. */
 static void dup_test_advance(struct dup_test *t, u64 ticks)
 {
@@ -854,6 +912,11 @@ static void dup_test_advance(struct dup_test *t, u64 ticks)
 
 	atomic64_add(ticks, &perf_kunit_time);
 	model_advance(&t->model, ticks);
+
+	for (struct dup_event *ev = next_event(t, NULL); ev; ev = next_event(t, ev)) {
+		if (ev->event->cpu == smp_processor_id())
+			check_user_page(&t->model, ev);
+	}
 }
 
 struct advance {
@@ -904,6 +967,23 @@ static void advance_in_task(struct kunit *test, u64 ticks)
 	 * goes while it is the current one; that is what this would come upon.
 	 */
 	wait_task_inactive(t->worker->task, TASK_INTERRUPTIBLE);
+}
+
+/* For as long as a test is about what comes before a rotation. */
+static void no_rotation(struct kunit *test)
+{
+	struct dup_test *t = test->priv;
+
+	(*per_cpu_ptr(t->model.pmu.cpu_pmu_context, t->cpu))->hrtimer_interval =
+		ms_to_ktime(60 * MSEC_PER_SEC);
+}
+
+static void busy_work_fn(struct kthread_work *work)
+{
+	struct busy *busy = container_of(work, struct busy, work);
+
+	while (!READ_ONCE(busy->stop))
+		cond_resched();
 }
 
 static void no_work_fn(struct kthread_work *work)
@@ -1206,6 +1286,45 @@ static int other_cpu(struct kunit *test)
 	return cpu;
 }
 
+static void user_page_fn(void *info)
+{
+	perf_dup_update_userpage(info);
+}
+
+static void give_buffer(struct kunit *test, struct dup_event *ev)
+{
+	struct perf_event *event = ev->event;
+	struct perf_buffer *rb = rb_alloc(0, 0, -1, 0);
+
+	KUNIT_ASSERT_NOT_NULL(test, rb);
+	scoped_guard(spinlock_irqsave, &rb->event_lock)
+		list_add_rcu(&event->rb_entry, &rb->event_list);
+	rcu_assign_pointer(event->rb, rb);
+	smp_call_function_single(event->cpu, user_page_fn, event, 1);
+}
+
+/* What mmap() does to an event; its buffer goes with it. */
+static void map_event(struct kunit *test, struct dup_event *ev)
+{
+	give_buffer(test, ev);
+	refcount_set(&ev->event->mmap_count, 1);
+	smp_call_function_single(ev->event->cpu, user_page_fn, ev->event, 1);
+}
+
+/* Can user space read the counter of a mapped event? */
+static bool has_counter(struct dup_event *ev)
+{
+	return dup_event_page(ev)->index;
+}
+
+static void let_user_read(struct kunit *test)
+{
+	struct dup_test *t = test->priv;
+
+	t->model.user_flags = PERF_EVENT_FLAG_USER_READ_CNT;
+	t->model.master_flags = PERF_EVENT_FLAG_USER_READ_CNT;
+}
+
 static void interrupt_fn(void *info)
 {
 	struct model *m = info;
@@ -1312,22 +1431,31 @@ out:
 
 #define check_group(test, ev, ret)	__check_group(test, ev, ret, __LINE__)
 
-/* The three that perf stat uses, on one event or on its group. */
-static void event_ioctl(struct kunit *test, struct dup_event *ev, unsigned int cmd, bool group)
+/* An event, or all of its group, is reset: what NMIs have seen and what is expected. */
+static void forget_counts(struct kunit *test, struct dup_event *ev, bool group, bool reset)
 {
-	unsigned long arg = group ? PERF_IOC_FLAG_GROUP : 0;
 	struct dup_test *t = test->priv;
-
-	KUNIT_EXPECT_EQ(test, perf_event_kunit_ioctl(ev->event, cmd, arg), 0);
-	if (cmd != PERF_EVENT_IOC_RESET)
-		return;
 
 	for (struct dup_event *e = next_event(t, NULL); e; e = next_event(t, e)) {
 		if (e != ev && (!group || e->event->group_leader != ev->event->group_leader))
 			continue;
-		e->expected = 0;
+		if (reset)
+			e->expected = 0;
 		e->seen = 0;
 	}
+}
+
+/* The three that perf stat uses, on one event or on its group. */
+static void event_ioctl(struct kunit *test, struct dup_event *ev, unsigned int cmd, bool group)
+{
+	unsigned long arg = group ? PERF_IOC_FLAG_GROUP : 0;
+
+	/* There can be an NMI before it is over. */
+	if (cmd == PERF_EVENT_IOC_RESET)
+		forget_counts(test, ev, group, false);
+	KUNIT_EXPECT_EQ(test, perf_event_kunit_ioctl(ev->event, cmd, arg), 0);
+	if (cmd == PERF_EVENT_IOC_RESET)
+		forget_counts(test, ev, group, true);
 }
 
 /* Write into a file of the cgroup filesystem. */
@@ -2138,6 +2266,45 @@ static void test_hand_over_hint(struct kunit *test)
 	check_events(test);
 }
 
+/*
+ * One that has its own counter back is handed over with the next event, to a master
+ * that runs, or that has been elsewhere. The driver is not told that it still is there.
+ */
+static void test_hand_over_again(struct kunit *test)
+{
+	struct dup_test *t = test->priv;
+	struct dup_event *a, *b, *c;
+	struct model_cpu *cpu = per_cpu_ptr(t->model.cpus, t->cpu);
+
+	for (int i = 0; i < 2; i++) {
+		int idx;
+
+		a = open_cpu(test, 0, ATTR(.config = 1));
+		t->model.refuse_master_adds = 1;
+		b = open_cpu(test, 1, ATTR(.config = 1));
+		advance(test, 10);
+		KUNIT_ASSERT_NOT_NULL(test, b->event->dup);
+		KUNIT_ASSERT_PTR_EQ(test, b->event->dup->first, a->event);
+		KUNIT_EXPECT_EQ(test, used(test), 2);
+		if (i)
+			event_ioctl(test, b, PERF_EVENT_IOC_DISABLE, false);
+
+		idx = a->event->hw.idx;
+		cpu->hint = -1;
+		c = open_cpu(test, 2, ATTR(.config = 1, .disabled = 1));
+		KUNIT_EXPECT_NULL(test, b->event->dup->first);
+		KUNIT_EXPECT_EQ(test, used(test), 1);
+		KUNIT_EXPECT_EQ(test, cpu->hint, i ? idx : -1);
+		if (i)
+			KUNIT_EXPECT_EQ(test, cpu->hint_cpu, -1);
+		advance(test, 10);
+		check_events(test);
+		close_event(a);
+		close_event(b);
+		close_event(c);
+	}
+}
+
 /* Events that are off, enabled in whatever order, share as others do. */
 static void test_hand_over_disabled(struct kunit *test)
 {
@@ -2470,6 +2637,17 @@ static void nmi_in_throttle(struct kunit *test, struct dup_event *leader, unsign
 	check_events(test);
 }
 
+static void nmi_in_user_page(struct kunit *test, struct dup_event *ev, unsigned long addr)
+{
+	advance(test, 10);
+	WRITE_ONCE(nmi_point.addr, addr);
+	smp_call_function_single(ev->event->cpu, user_page_fn, ev->event, 1);
+	WRITE_ONCE(nmi_point.addr, 0);
+	advance(test, 3);
+	KUNIT_EXPECT_TRUE(test, has_counter(ev));
+	check_events(test);
+}
+
 /*
  * An NMI before any single instruction of what it can interrupt: what it reads
  * is never ahead, never goes back, and all counts are exact afterwards.
@@ -2478,6 +2656,7 @@ static void test_nmi_anywhere(struct kunit *test)
 {
 	static const char * const functions[] = {
 		"perf_dup_read", "perf_dup_add", "perf_dup_del", "perf_dup_stop", "perf_dup_start",
+		"perf_dup_user_offset",
 	};
 	struct dup_event *leader, *a, *b;
 	struct dup_test *t = test->priv;
@@ -2488,10 +2667,12 @@ static void test_nmi_anywhere(struct kunit *test)
 	KUNIT_ASSERT_TRUE(test, points && list);
 	nmi_point.t = t;
 
+	let_user_read(test);
 	leader = open_cpu(test, 0, ATTR(.config = 5, .sample_period = 1ULL << 40));
 	a = open_sibling(test, 0, leader, ATTR(.config = 1));
 	b = open_cpu(test, 1, ATTR(.config = 1, .disabled = 1));
 	KUNIT_EXPECT_TRUE(test, shares(a, b));
+	map_event(test, a);
 
 	for (int i = 0; i < ARRAY_SIZE(functions); i++) {
 		unsigned long addr = kallsyms_lookup_name(functions[i]), size, off;
@@ -2509,8 +2690,10 @@ static void test_nmi_anywhere(struct kunit *test)
 				nmi_in_read(test, a, addr);
 			else if (i < 3)
 				nmi_in_others(test, leader, b, addr);
-			else
+			else if (i < 5)
 				nmi_in_throttle(test, leader, addr);
+			else
+				nmi_in_user_page(test, a, addr);
 
 			if (t->model.nr_broken || READ_ONCE(test->status) == KUNIT_FAILURE) {
 				kunit_err(test, "%pS", points[j].addr);
@@ -3152,7 +3335,277 @@ static void test_rotation_by_key(struct kunit *test)
 	KUNIT_EXPECT_LE(test, a->ran + b->ran, ticks);
 }
 
+/* So do groups that share the counter of a sibling, and run beside each other. */
+static void test_rotation_by_sibling(struct kunit *test)
+{
+	struct dup_event *leader;
+	u64 ticks = 200;
+
+	set_counters(test, 9);
+	sysctl_perf_event_dup = 2;
+	for (u64 config = 2; config <= 9; config++) {
+		leader = open_cpu(test, 0, ATTR(.config = config));
+		open_sibling(test, 0, leader, ATTR(.config = 1));
+	}
+	/* One that needs all counters. */
+	leader = open_cpu(test, 1, ATTR(.config = 10, .disabled = 1));
+	for (u64 config = 11; config <= 18; config++)
+		open_sibling(test, 1, leader, ATTR(.config = config));
+	perf_event_enable(leader->event);
+
+	for (int i = 0; i < ticks; i++) {
+		advance(test, 1);
+		usleep_range(500, 1000);
+	}
+	check_events(test);
+	/* Half of the time, but for how timers go. */
+	KUNIT_EXPECT_GT(test, leader->ran, ticks / 5);
+}
+
+/*
+ * What shares a counter that runs is let in on the spot. All others wait for
+ * their turn behind those which wait already, and for an exclusive event.
+ */
+static void test_join_waits(struct kunit *test)
+{
+	struct dup_event *a, *b, *c;
+
+	no_rotation(test);
+	set_counters(test, 3);
+	open_cpu(test, 0, ATTR(.config = 1, .pinned = 1));
+	open_cpu(test, 1, ATTR(.config = 1, .pinned = 1));
+	/* It needs three counters, and there are two. */
+	a = open_cpu(test, 0, ATTR(.config = 2, .disabled = 1));
+	open_sibling(test, 0, a, ATTR(.config = 3));
+	open_sibling(test, 0, a, ATTR(.config = 4));
+	perf_event_enable(a->event);
+	KUNIT_EXPECT_EQ(test, a->event->state, PERF_EVENT_STATE_INACTIVE);
+
+	b = open_cpu(test, 2, ATTR(.config = 1));
+	KUNIT_EXPECT_EQ(test, b->event->state, PERF_EVENT_STATE_ACTIVE);
+	b = open_cpu(test, 2, ATTR(.config = 5));
+	KUNIT_EXPECT_EQ(test, b->event->state, PERF_EVENT_STATE_INACTIVE);
+	c = open_cpu(test, 3, ATTR(.config = 1, .disabled = 1));
+	open_sibling(test, 3, c, ATTR(.config = 6));
+	perf_event_enable(c->event);
+	KUNIT_EXPECT_EQ(test, c->event->state, PERF_EVENT_STATE_INACTIVE);
+	advance(test, 10);
+	check_events(test);
+}
+
+static void test_join_exclusive(struct kunit *test)
+{
+	struct dup_event *a, *b;
+
+	no_rotation(test);
+	open_cpu(test, 0, ATTR(.config = 1, .pinned = 1));
+	open_cpu(test, 1, ATTR(.config = 1, .pinned = 1));
+	a = open_cpu(test, 2, ATTR(.config = 2, .exclusive = 1));
+	KUNIT_EXPECT_EQ(test, a->event->state, PERF_EVENT_STATE_ACTIVE);
+	b = open_cpu(test, 3, ATTR(.config = 1));
+	KUNIT_EXPECT_EQ(test, b->event->state, PERF_EVENT_STATE_INACTIVE);
+	advance(test, 10);
+	check_events(test);
+}
+
+/* Nor is one let in that is not for this CPU or for the cgroup that runs, or is off. */
+static void test_join_filter(struct kunit *test)
+{
+	struct dup_test *t = test->priv;
+	struct dup_event *a, *b, *c, *runs;
+	int cpu = other_cpu(test);
+
+	need_cgroups(test);
+	move_task(test, 0);
+	kthread_init_work(&t->busy.work, busy_work_fn);
+	kthread_queue_work(t->worker, &t->busy.work);
+
+	for (int i = 0; i < NR_OPENERS; i++)
+		put_pid(opener_pid(test, i));
+	open_task(test, 0, ATTR(.config = 1));
+	open_task(test, 1, ATTR(.config = 1));
+	open_cgroup(test, 0, 0, ATTR(.config = 2));
+	runs = open_cgroup(test, 1, 0, ATTR(.config = 2));
+	/* What counts when this ends is opened from another CPU. */
+	for (int i = 0; i < 100 && runs->event->state != PERF_EVENT_STATE_ACTIVE; i++)
+		usleep_range(100, 200);
+	a = open_event(test, 2, ATTR(.config = 1), cpu, test_task(test), NULL);
+	/* Before anything makes perf schedule. */
+	advance(test, 10);
+	KUNIT_EXPECT_EQ(test, a->ran, 0);
+	b = open_cgroup(test, 2, 2, ATTR(.config = 2));
+	c = open_cgroup(test, 3, 0, ATTR(.config = 2, .disabled = 1));
+	for (int i = 0; i < 20; i++) {
+		advance(test, 10);
+		KUNIT_EXPECT_NE(test, a->event->state, PERF_EVENT_STATE_ACTIVE);
+		KUNIT_EXPECT_NE(test, b->event->state, PERF_EVENT_STATE_ACTIVE);
+		KUNIT_EXPECT_LT(test, c->event->state, PERF_EVENT_STATE_INACTIVE);
+	}
+	perf_event_enable(c->event);
+	/* The task of the test may be in the way. */
+	for (int i = 0; i < 100 && !c->ran; i++) {
+		usleep_range(100, 200);
+		advance(test, 10);
+	}
+
+	WRITE_ONCE(t->busy.stop, true);
+	kthread_flush_work(&t->busy.work);
+	KUNIT_EXPECT_EQ(test, a->ran, 0);
+	KUNIT_EXPECT_EQ(test, b->ran, 0);
+	KUNIT_EXPECT_GT(test, c->ran, 0);
+}
+
+/* ===== Test cases: counters that user space reads ===== */
+
+/*
+ * A page leads to the count of its event wherever the counter is by then, and
+ * only while the event counts. The clock looks at each page when it advances.
+ */
+static void test_user_page(struct kunit *test)
+{
+	struct dup_event *leader, *a, *b, *c;
+
+	let_user_read(test);
+	leader = open_cpu(test, 0, ATTR(.config = 5, .sample_period = 1ULL << 40));
+	a = open_sibling(test, 0, leader, ATTR(.config = 1));
+	b = open_cpu(test, 1, ATTR(.config = 1));
+	map_event(test, a);
+	map_event(test, b);
+	advance(test, 10);
+	KUNIT_EXPECT_TRUE(test, has_counter(a));
+	KUNIT_EXPECT_TRUE(test, has_counter(b));
+
+	/* It wraps, if it has few bits, and then moves, if events do. */
+	advance(test, 20000);
+	c = open_cpu(test, 0, ATTR(.config = 2));
+	advance(test, 10);
+	close_event(c);
+	advance(test, 10);
+	KUNIT_EXPECT_TRUE(test, has_counter(a));
+	KUNIT_EXPECT_TRUE(test, has_counter(b));
+
+	throttle(test, leader);
+	unthrottle(test, leader);
+	advance(test, 10);
+	KUNIT_EXPECT_TRUE(test, has_counter(a));
+	KUNIT_EXPECT_TRUE(test, has_counter(b));
+
+	event_ioctl(test, b, PERF_EVENT_IOC_DISABLE, false);
+	advance(test, 10);
+	KUNIT_EXPECT_TRUE(test, has_counter(a));
+	KUNIT_EXPECT_FALSE(test, has_counter(b));
+	event_ioctl(test, b, PERF_EVENT_IOC_ENABLE, false);
+	advance(test, 10);
+	KUNIT_EXPECT_TRUE(test, has_counter(b));
+	check_running(test);
+}
+
+/* Both the event and the master have to be for user space, and the page the event's. */
+static void test_user_page_refused(struct kunit *test)
+{
+	struct dup_test *t = test->priv;
+	struct dup_event *a, *b, *c;
+
+	let_user_read(test);
+	for (int i = 0; i < 2; i++) {
+		t->model.master_flags = i ? 0 : PERF_EVENT_FLAG_USER_READ_CNT;
+		t->model.user_flags = PERF_EVENT_FLAG_USER_READ_CNT;
+		a = open_cpu(test, 0, ATTR(.config = 1));
+		b = open_cpu(test, 1, ATTR(.config = 1));
+		t->model.user_flags = 0;
+		c = open_cpu(test, 2, ATTR(.config = 1));
+		map_event(test, a);
+		map_event(test, c);
+		advance(test, 10);
+		KUNIT_EXPECT_EQ(test, has_counter(a), !i);
+		KUNIT_EXPECT_FALSE(test, has_counter(c));
+
+		/* What is written to another event's buffer. */
+		give_buffer(test, b);
+		KUNIT_EXPECT_EQ(test, b->event->rb->user_page->index, 0);
+		advance(test, 10);
+		check_running(test);
+		close_event(a);
+		close_event(b);
+		close_event(c);
+	}
+}
+
+/* The event was handed over and has come back to its own counter. */
+static void test_user_page_hand_over_refused(struct kunit *test)
+{
+	struct dup_test *t = test->priv;
+	struct dup_event *a;
+
+	let_user_read(test);
+	a = open_cpu(test, 0, ATTR(.config = 1));
+	map_event(test, a);
+	advance(test, 10);
+	KUNIT_EXPECT_TRUE(test, has_counter(a));
+
+	t->model.refuse_master_adds = 1;
+	open_cpu(test, 1, ATTR(.config = 1, .disabled = 1));
+	KUNIT_EXPECT_NULL(test, a->event->dup);
+	advance(test, 10);
+	KUNIT_EXPECT_TRUE(test, has_counter(a));
+	check_events(test);
+}
+
+static int reset_fn(void *info)
+{
+	return perf_event_kunit_ioctl(info, PERF_EVENT_IOC_RESET, 0);
+}
+
+/* Only the CPU of an event knows what its page has to say. */
+static void test_user_page_remote(struct kunit *test)
+{
+	struct dup_event *a, *b;
+	int cpu = other_cpu(test);
+
+	let_user_read(test);
+	a = open_cpu(test, 0, ATTR(.config = 1));
+	b = open_cpu(test, 1, ATTR(.config = 1));
+	map_event(test, a);
+	map_event(test, b);
+	advance(test, 10);
+
+	/* It went to another CPU before this one was asked. */
+	KUNIT_ASSERT_EQ(test, smp_call_function_single(cpu, user_page_fn, a->event, 1), 0);
+	KUNIT_EXPECT_FALSE(test, has_counter(a));
+	KUNIT_EXPECT_TRUE(test, has_counter(b));
+
+	forget_counts(test, a, false, false);
+	KUNIT_ASSERT_EQ(test, smp_call_on_cpu(cpu, reset_fn, a->event, false), 0);
+	forget_counts(test, a, false, true);
+	advance(test, 10);
+	KUNIT_EXPECT_TRUE(test, has_counter(a));
+	KUNIT_EXPECT_TRUE(test, has_counter(b));
+	check_running(test);
+}
+
 /* ===== Test cases: what can fail ===== */
+
+/* A driver that obeys a sysctl may make something else of the master. */
+static void test_master_differs(struct kunit *test)
+{
+	struct dup_test *t = test->priv;
+
+	for (int i = 0; i < 2; i++) {
+		struct dup_event *a, *b;
+
+		t->model.master_config = i ? 0 : 1;
+		t->model.master_flags = i ? PERF_EVENT_FLAG_NO_SHARE : 0;
+		a = open_cpu(test, 0, ATTR(.config = 1));
+		b = open_cpu(test, 1, ATTR(.config = 1));
+		advance(test, 10);
+		KUNIT_EXPECT_FALSE(test, shares(a, b));
+		KUNIT_EXPECT_EQ(test, masters(test), 0);
+		KUNIT_EXPECT_EQ(test, used(test), 2);
+		check_running(test);
+		close_event(a);
+		close_event(b);
+	}
+}
 
 /* Without a master an event has its own counter, as it had before. */
 static void test_master_refused(struct kunit *test)
@@ -3486,14 +3939,6 @@ static void test_two_on_task(struct kunit *test)
 		close_event(b);
 		KUNIT_EXPECT_EQ(test, masters(test), 0);
 	}
-}
-
-static void busy_work_fn(struct kthread_work *work)
-{
-	struct busy *busy = container_of(work, struct busy, work);
-
-	while (!READ_ONCE(busy->stop))
-		cond_resched();
 }
 
 /* The same while the task runs. */
@@ -3922,7 +4367,7 @@ static void random_open(struct kunit *test, struct rnd_state *rnd)
 {
 	struct dup_test *t = test->priv;
 	u32 r = prandom_u32_state(rnd);
-	struct dup_event *leader = NULL;
+	struct dup_event *leader = NULL, *ev;
 	struct perf_event_attr attr = {
 		.config = 1 + (r & 3),
 		.exclude_user = (r & 0x1c) == 0,
@@ -3955,7 +4400,9 @@ static void random_open(struct kunit *test, struct rnd_state *rnd)
 
 	sysctl_perf_event_dup = prandom_u32_state(rnd) % 8 ? 1 : prandom_u32_state(rnd) % 3;
 	t->model.no_share = (r & 0xf000000) == 0;
-	open_event(test, (r >> 28) % NR_OPENERS, attr, cpu, task, leader);
+	ev = open_event(test, (r >> 28) % NR_OPENERS, attr, cpu, task, leader);
+	if (cpu >= 0 && prandom_u32_state(rnd) % 4 == 0)
+		map_event(test, ev);
 	t->model.no_share = false;
 	t->cgroup = NO_CGROUP;
 }
@@ -4124,6 +4571,7 @@ static void test_random(struct kunit *test)
 	struct rnd_state rnd;
 
 	need_cgroups(test);
+	let_user_read(test);
 	t->ignore_cgroup_enabled = true;
 	kunit_info(test, "dup_test_seed=%u", seed);
 	prandom_seed_state(&rnd, seed);
@@ -4166,6 +4614,7 @@ static struct kunit_case dup_test_cases[] = {
 	KUNIT_CASE_PARAM(test_hand_over, model_gen_params),
 	KUNIT_CASE_PARAM(test_hand_over_one_counter, model_gen_params),
 	KUNIT_CASE_PARAM(test_hand_over_hint, model_gen_params),
+	KUNIT_CASE_PARAM(test_hand_over_again, model_gen_params),
 	KUNIT_CASE_PARAM(test_hand_over_disabled, model_gen_params),
 	KUNIT_CASE_PARAM(test_master_life, model_gen_params),
 	KUNIT_CASE_PARAM(test_disable_enable, model_gen_params),
@@ -4191,6 +4640,15 @@ static struct kunit_case dup_test_cases[] = {
 	KUNIT_CASE_PARAM(test_pinned_and_flexible, model_gen_params),
 	KUNIT_CASE_PARAM(test_rotation, model_gen_params),
 	KUNIT_CASE_PARAM(test_rotation_by_key, model_gen_params),
+	KUNIT_CASE_PARAM(test_rotation_by_sibling, model_gen_params),
+	KUNIT_CASE_PARAM(test_join_waits, model_gen_params),
+	KUNIT_CASE_PARAM(test_join_exclusive, model_gen_params),
+	KUNIT_CASE_PARAM(test_join_filter, model_gen_params),
+	KUNIT_CASE_PARAM(test_user_page, model_gen_params),
+	KUNIT_CASE_PARAM(test_user_page_refused, model_gen_params),
+	KUNIT_CASE_PARAM(test_user_page_hand_over_refused, model_gen_params),
+	KUNIT_CASE_PARAM(test_user_page_remote, model_gen_params),
+	KUNIT_CASE_PARAM(test_master_differs, model_gen_params),
 	KUNIT_CASE_PARAM(test_master_refused, model_gen_params),
 	KUNIT_CASE_PARAM(test_hand_over_refused, model_gen_params),
 	KUNIT_CASE_PARAM(test_hand_over_refused_time, model_gen_params),
