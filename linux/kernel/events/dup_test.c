@@ -3363,6 +3363,35 @@ static void test_rotation_by_sibling(struct kunit *test)
 }
 
 /*
+ * Groups that share one of their counters compete for the others: each has its
+ * turn, whether it shares the counter of its leader or that of a sibling.
+ */
+static void test_rotation_groups(struct kunit *test)
+{
+	struct dup_event *ev[6];
+
+	set_counters(test, 2);
+	for (int shared = 0; shared < 2; shared++) {
+		for (int i = 0; i < 3; i++) {
+			ev[i] = open_cpu(test, i, ATTR(.config = shared ? 2 + i : 1));
+			ev[3 + i] = open_sibling(test, i, ev[i],
+						 ATTR(.config = shared ? 1 : 2 + i));
+		}
+
+		for (int i = 0; i < 100; i++) {
+			advance(test, 1);
+			usleep_range(500, 1000);
+		}
+		check_events(test);
+		/* A third of the time each, but for how timers go. */
+		for (int i = 0; i < 3; i++)
+			KUNIT_EXPECT_GT_MSG(test, ev[i]->ran, 10, "%d: event %d", shared, i);
+		for (int i = 5; i >= 0; i--)
+			close_event(ev[i]);
+	}
+}
+
+/*
  * What shares a counter that runs is let in on the spot. All others wait for
  * their turn behind those which wait already, and for an exclusive event.
  */
@@ -4641,6 +4670,7 @@ static struct kunit_case dup_test_cases[] = {
 	KUNIT_CASE_PARAM(test_rotation, model_gen_params),
 	KUNIT_CASE_PARAM(test_rotation_by_key, model_gen_params),
 	KUNIT_CASE_PARAM(test_rotation_by_sibling, model_gen_params),
+	KUNIT_CASE_PARAM(test_rotation_groups, model_gen_params),
 	KUNIT_CASE_PARAM(test_join_waits, model_gen_params),
 	KUNIT_CASE_PARAM(test_join_exclusive, model_gen_params),
 	KUNIT_CASE_PARAM(test_join_filter, model_gen_params),
