@@ -515,8 +515,8 @@ void perf_dup_leave(struct perf_event *event, struct perf_event_context *ctx)
  * perf_dup_visit_flexible - visit the groups that share with an event
  * @event: the event; if it is not attached there are none
  * @ctx: its context, locked
- * @func: called with the leader of each enabled flexible group that has an
- *	event on the same dup and comes before the group of @event
+ * @func: called with the leader of each ACTIVE flexible group that has an event
+ *	on the same dup and comes before the group of @event
  *
  * A group that has several such events is visited for each of them, unless @func
  * moves it behind the group of @event. The walk is as long as the number of
@@ -537,11 +537,7 @@ void perf_dup_visit_flexible(struct perf_event *event,
 	for (node = rb_first(&event->dup->users); node; node = rb_next(node)) {
 		struct perf_event *leader = __node_2_user(node)->group_leader;
 
-		/* Linked events are about to be installed, or are. */
-		if (!(leader->attach_state & PERF_ATTACH_CONTEXT))
-			continue;
-
-		if (leader->attr.pinned || leader->state < PERF_EVENT_STATE_INACTIVE ||
+		if (leader->attr.pinned || leader->state != PERF_EVENT_STATE_ACTIVE ||
 		    leader->group_index >= event->group_leader->group_index)
 			continue;
 
