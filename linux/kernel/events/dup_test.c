@@ -3443,6 +3443,7 @@ static void test_join_filter(struct kunit *test)
 	struct dup_test *t = test->priv;
 	struct dup_event *a, *b, *c, *runs;
 	int cpu = other_cpu(test);
+	unsigned long end;
 
 	need_cgroups(test);
 	move_task(test, 0);
@@ -3456,7 +3457,8 @@ static void test_join_filter(struct kunit *test)
 	open_cgroup(test, 0, 0, ATTR(.config = 2));
 	runs = open_cgroup(test, 1, 0, ATTR(.config = 2));
 	/* What counts when this ends is opened from another CPU. */
-	for (int i = 0; i < 100 && runs->event->state != PERF_EVENT_STATE_ACTIVE; i++)
+	end = jiffies + 10 * HZ;
+	while (runs->event->state != PERF_EVENT_STATE_ACTIVE && time_before(jiffies, end))
 		usleep_range(100, 200);
 	a = open_event(test, 2, ATTR(.config = 1), cpu, test_task(test), NULL);
 	/* Before anything makes perf schedule. */
@@ -3471,8 +3473,9 @@ static void test_join_filter(struct kunit *test)
 		KUNIT_EXPECT_LT(test, c->event->state, PERF_EVENT_STATE_INACTIVE);
 	}
 	perf_event_enable(c->event);
-	/* The task of the test may be in the way. */
-	for (int i = 0; i < 100 && !c->ran; i++) {
+	/* The task of the test may be in the way, and the host has other things to do. */
+	end = jiffies + 10 * HZ;
+	while (!c->ran && time_before(jiffies, end)) {
 		usleep_range(100, 200);
 		advance(test, 10);
 	}
