@@ -1299,7 +1299,8 @@ static void give_buffer(struct kunit *test, struct dup_event *ev)
 	KUNIT_ASSERT_NOT_NULL(test, rb);
 	scoped_guard(spinlock_irqsave, &rb->event_lock)
 		list_add_rcu(&event->rb_entry, &rb->event_list);
-	rcu_assign_pointer(event->rb, rb);
+	/* Pairs with rcu_dereference() of those who write the page. */
+	smp_store_release(&event->rb, rb);
 	smp_call_function_single(event->cpu, user_page_fn, event, 1);
 }
 
