@@ -40,8 +40,7 @@
 /*
  * Where arm64 starts counters below zero. About one event in ten thousand on
  * QEMU's arm64, with CPUs that come and go, is given as much because its counter
- * reads zero instead, with kernel.perf_event_dup at 0 as well. It is less by what
- * the counter had counted before, for it then starts at what is left.
+ * reads zero instead, with kernel.perf_event_dup at 0 as well.
  */
 #define START_32	0x7fffffffULL
 #define START_64	0x7fffffffffffffffULL
@@ -192,8 +191,8 @@ static bool too_much(struct stress *s, __u64 value, __u64 running)
 
 	if (value >= START_64)
 		value -= START_64;
-	for (i = 0; i < MAX_STARTS && value > max && value + max >= START_32; i++)
-		value -= value < START_32 ? value : START_32;
+	for (i = 0; i < MAX_STARTS && value > max && value >= START_32; i++)
+		value -= START_32;
 	s->sum->lost += value <= max;
 
 	return value > max;
