@@ -986,6 +986,19 @@ static void busy_work_fn(struct kthread_work *work)
 		cond_resched();
 }
 
+/* The task of the test runs from here to end_busy(), once in a test. */
+static void begin_busy(struct dup_test *t)
+{
+	kthread_init_work(&t->busy.work, busy_work_fn);
+	kthread_queue_work(t->worker, &t->busy.work);
+}
+
+static void end_busy(struct dup_test *t)
+{
+	WRITE_ONCE(t->busy.stop, true);
+	kthread_flush_work(&t->busy.work);
+}
+
 static void no_work_fn(struct kthread_work *work)
 {
 }
@@ -3448,8 +3461,7 @@ static void test_join_filter(struct kunit *test)
 
 	need_cgroups(test);
 	move_task(test, 0);
-	kthread_init_work(&t->busy.work, busy_work_fn);
-	kthread_queue_work(t->worker, &t->busy.work);
+	begin_busy(t);
 
 	for (int i = 0; i < NR_OPENERS; i++)
 		put_pid(opener_pid(test, i));
@@ -3481,8 +3493,7 @@ static void test_join_filter(struct kunit *test)
 		advance(test, 10);
 	}
 
-	WRITE_ONCE(t->busy.stop, true);
-	kthread_flush_work(&t->busy.work);
+	end_busy(t);
 	KUNIT_EXPECT_EQ(test, a->ran, 0);
 	KUNIT_EXPECT_EQ(test, b->ran, 0);
 	KUNIT_EXPECT_GT(test, c->ran, 0);
@@ -3981,8 +3992,7 @@ static void test_task_running(struct kunit *test)
 	struct dup_event *a, *b, *c;
 
 	a = open_task(test, 0, ATTR(.config = 1));
-	kthread_init_work(&t->busy.work, busy_work_fn);
-	kthread_queue_work(t->worker, &t->busy.work);
+	begin_busy(t);
 
 	for (int i = 0; i < 6; i++) {
 		advance(test, 10);
@@ -4003,8 +4013,7 @@ static void test_task_running(struct kunit *test)
 		a = open_task(test, 0, ATTR(.config = 1));
 	}
 
-	WRITE_ONCE(t->busy.stop, true);
-	kthread_flush_work(&t->busy.work);
+	end_busy(t);
 	check_running(test);
 }
 
@@ -4181,8 +4190,7 @@ static void test_unregister(struct kunit *test)
 	event_ioctl(test, b, PERF_EVENT_IOC_DISABLE, false);
 	close_event(a);
 	/* In the middle of its run. */
-	kthread_init_work(&t->busy.work, busy_work_fn);
-	kthread_queue_work(t->worker, &t->busy.work);
+	begin_busy(t);
 	advance(test, 10);
 	KUNIT_EXPECT_EQ(test, masters(test), 2);
 	check_events(test);
@@ -4196,8 +4204,7 @@ static void test_unregister(struct kunit *test)
 	advance(test, 100);
 	check_events(test);
 
-	WRITE_ONCE(t->busy.stop, true);
-	kthread_flush_work(&t->busy.work);
+	end_busy(t);
 	check_events(test);
 }
 
