@@ -1104,6 +1104,12 @@ static struct dup_event *open_event(struct kunit *test, int opener, struct perf_
 
 #define ATTR(...)	((struct perf_event_attr){ __VA_ARGS__ })
 
+/* An attr takes much of the stack of a function that has one. */
+static noinline struct dup_event *open_plain(struct kunit *test, int opener, int cpu)
+{
+	return open_event(test, opener, ATTR(.config = 1), cpu, NULL, NULL);
+}
+
 /* On the CPU of the test. */
 static struct dup_event *open_cpu(struct kunit *test, int opener, struct perf_event_attr attr)
 {
@@ -2463,12 +2469,6 @@ static void count_on_and_read(struct model *m)
 	dup_test_nmi(m);
 }
 
-/* An attr takes much of the stack of a function that has one. */
-static noinline struct dup_event *open_plain(struct kunit *test, int opener, int cpu)
-{
-	return open_event(test, opener, ATTR(.config = 1), cpu, NULL, NULL);
-}
-
 /* What it costs to open or to close an event, in calls of the driver. */
 struct cost {
 	unsigned int	calls[NR_CALLS];
@@ -3411,20 +3411,21 @@ static void test_rotation_groups(struct kunit *test)
  */
 static void test_join_waits(struct kunit *test)
 {
+	struct dup_test *t = test->priv;
 	struct dup_event *a, *b, *c;
 
 	no_rotation(test);
 	set_counters(test, 3);
-	open_cpu(test, 0, ATTR(.config = 1, .pinned = 1));
-	open_cpu(test, 1, ATTR(.config = 1, .pinned = 1));
+	for (int i = 0; i < 2; i++)
+		open_cpu(test, i, ATTR(.config = 1, .pinned = 1));
 	/* It needs three counters, and there are two. */
 	a = open_cpu(test, 0, ATTR(.config = 2, .disabled = 1));
-	open_sibling(test, 0, a, ATTR(.config = 3));
-	open_sibling(test, 0, a, ATTR(.config = 4));
+	for (int i = 0; i < 2; i++)
+		open_sibling(test, 0, a, ATTR(.config = 3 + i));
 	perf_event_enable(a->event);
 	KUNIT_EXPECT_EQ(test, a->event->state, PERF_EVENT_STATE_INACTIVE);
 
-	b = open_cpu(test, 2, ATTR(.config = 1));
+	b = open_plain(test, 2, t->cpu);
 	KUNIT_EXPECT_EQ(test, b->event->state, PERF_EVENT_STATE_ACTIVE);
 	b = open_cpu(test, 2, ATTR(.config = 5));
 	KUNIT_EXPECT_EQ(test, b->event->state, PERF_EVENT_STATE_INACTIVE);
@@ -3465,10 +3466,10 @@ static void test_join_filter(struct kunit *test)
 
 	for (int i = 0; i < NR_OPENERS; i++)
 		put_pid(opener_pid(test, i));
-	open_task(test, 0, ATTR(.config = 1));
-	open_task(test, 1, ATTR(.config = 1));
-	open_cgroup(test, 0, 0, ATTR(.config = 2));
-	runs = open_cgroup(test, 1, 0, ATTR(.config = 2));
+	for (int i = 0; i < 2; i++) {
+		open_task(test, i, ATTR(.config = 1));
+		runs = open_cgroup(test, i, 0, ATTR(.config = 2));
+	}
 	/* What counts when this ends is opened from another CPU. */
 	end = jiffies + 10 * HZ;
 	while (runs->event->state != PERF_EVENT_STATE_ACTIVE && time_before(jiffies, end))
