@@ -874,6 +874,31 @@ static inline bool dup_setup(struct __test_metadata *_metadata, struct dup_test 
 	return true;
 }
 
+/*
+ * The test and its openers go to another CPU, so that on t->cpu nothing but the
+ * workers runs in user space: what is counted there is what they do. Returns false
+ * when there is no other CPU.
+ */
+static inline bool leave_cpu_to_workers(struct __test_metadata *_metadata, struct dup_test *t)
+{
+	struct opener *opener[] = { &t->a, &t->b, &t->filler };
+	unsigned int i;
+	int cpu;
+
+	if (!leave_cpu(t->cpu))
+		return false;
+
+	cpu = sched_getcpu();
+	ASSERT_NE(t->cpu, cpu);
+	ASSERT_EQ(0, bind_to_cpu(0, cpu));
+	for (i = 0; i < ARRAY_SIZE(opener); i++)
+		ASSERT_EQ(0, bind_to_cpu(opener[i]->pid, cpu));
+	/* They may have been about to go to sleep there. */
+	usleep(5000);
+
+	return true;
+}
+
 /* Processes and events go when the test exits. */
 static inline void dup_teardown(struct __test_metadata *_metadata, struct dup_test *t)
 {
