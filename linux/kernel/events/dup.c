@@ -35,8 +35,7 @@
  * perf_dup_end_idle(), a master that nobody uses stays on the PMU: it is idle.
  * Then the PMU has to be touched for what differs only. Nothing is to be the
  * worse for that: when a group does not fit all idle masters are deleted, and it
- * is tried again. All this is in one section in which the PMU is disabled, at
- * the end of which no master is idle.
+ * is tried again. At the end of the section no master is idle.
  *
  * A switch between cgroups can do without scheduling, see
  * perf_cgroup_switch_light(): what counts for the one cgroup ends at the value of
@@ -45,9 +44,11 @@
  * Programs count the counters of a PMU by opening equal events until they
  * multiplex. They can go on: the k-th equal event that one process (the opener)
  * has on one target (the task, the CPU, or the cgroup on the CPU) belongs to the
- * dup with ordinal k. An opener's events thus have distinct counters, and share
- * them with other openers only. Events of one task that are bound to different
- * CPUs are on one target; they get distinct ordinals though they never meet.
+ * dup with ordinal k. An opener's events on one target thus have distinct
+ * counters, and share them with other openers, or with its own on a task that
+ * runs on the CPU: there equal ordinals meet. Events of one task that are bound to
+ * different CPUs are on one target; they get distinct ordinals though they never
+ * meet.
  *
  *			Counting
  *
@@ -131,7 +132,8 @@
  * that the dup can be freed, perf_dup_put() sees to that.
  *
  * A task that can read counters from user space does not borrow: it would see
- * what its CPU counted for others. For all others, the page of an event that has
+ * what its CPU counted for others. One that comes to read them, say by mapping a
+ * page, does not from when it is scheduled in next. The page of an event that has
  * borrowed has index 0.
  *
  *			Locking
@@ -148,12 +150,13 @@
  * 2. What runs, that is perf_event_dup::{nr_active,nr_pinned,nr_lent,added_gen,
  *    added_group,idle_node,switch_seq,switch_count,pages,nr_pages} and
  *    perf_event::dup_run, belongs to the CPU on which the context is active, with
- *    interrupts off; an event that is ACTIVE is attached on that CPU. So an event of a task may be scheduled
- *    out of the dup of a CPU though only the task's context is locked; to be
- *    scheduled into it, it has to find it, for which both are. An unlink on any
- *    other CPU is of an event that is not ACTIVE. The list of pages changes with
- *    the PMU disabled and in the order of RCU, since NMIs of the PMU walk it. A
- *    dup is idle only while its context is locked, so none is unlinked that is.
+ *    interrupts off; an event that is ACTIVE is attached on that CPU. So an event
+ *    of a task may be scheduled out of the dup of a CPU though only the task's
+ *    context is locked; to be scheduled into it, it has to find it, for which both
+ *    are. An unlink on any other CPU is of an event that is not ACTIVE. The list
+ *    of pages changes with the PMU disabled and in the order of RCU, since NMIs
+ *    of the PMU walk it. A dup is idle only while its context is locked, so none
+ *    is unlinked that is.
  *
  * 3. perf_dup_read(), perf_dup_start() and perf_dup_stop() may nest inside of
  *    all others and inside of themselves, from NMI, on that CPU.
@@ -177,12 +180,6 @@
 
 /* Counted up by each event that may share: that has a perf_event::dup_link. */
 DEFINE_STATIC_KEY_DEFERRED_FALSE(perf_dup_enabled, HZ);
-
-/*
- * perf_event::dup_run of an event that is scheduled in but stopped, as are the
- * counting siblings of a throttled sampling event.
- */
-#define PERF_DUP_STOPPED	((struct perf_event_dup *)1UL)
 
 /* So many user pages of one dup can say where its counter is. */
 #define PERF_DUP_MAX_PAGES	8
@@ -631,15 +628,8 @@ static bool perf_dup_user_access(struct perf_event *event)
 	return ctx->nr_user;
 }
 
-/**
- * perf_dup_of_cpu - which counter of this CPU can an event of a task borrow?
- * @event: an event with a perf_event::dup_link, whose task is current
- *
- * Context: the contexts of the task and of the CPU are locked.
- *
- * Return: the dup of the CPU's context with the same key and ordinal, or NULL.
- */
-struct perf_event_dup *perf_dup_of_cpu(struct perf_event *event)
+/* The dup of this CPU's context with the key and the ordinal of @event, or NULL. */
+static struct perf_event_dup *perf_dup_of_cpu(struct perf_event *event)
 {
 	struct perf_event_dup *dup, *own = event->dup_link;
 
@@ -657,6 +647,27 @@ struct perf_event_dup *perf_dup_of_cpu(struct perf_event *event)
 	}
 
 	return NULL;
+}
+
+/**
+ * perf_dup_to_use - which counter is an event of a task to count through?
+ * @event: an event with a perf_event::dup_link, whose task is current
+ *
+ * That of the CPU, unless that would be one more because only that of the
+ * task's context runs.
+ *
+ * Context: the contexts of the task and of the CPU are locked.
+ *
+ * Return: the dup, or NULL when it is to have a counter of its own.
+ */
+struct perf_event_dup *perf_dup_to_use(struct perf_event *event)
+{
+	struct perf_event_dup *own = event->dup, *dup = perf_dup_of_cpu(event);
+
+	if (dup && (dup->nr_active || !own || !own->nr_active))
+		return dup;
+
+	return own;
 }
 
 /**
@@ -691,7 +702,7 @@ void __perf_dup_go_home(struct perf_event *event)
 	if (own->first == event && own->master)
 		own->first = NULL;
 
-	/* Against NMIs on this CPU: neither ACTIVE nor on this CPU by now. */
+	/* Against NMIs on this CPU: not ACTIVE by now. */
 	barrier();
 	WRITE_ONCE(event->dup, own->master ? own : NULL);
 
@@ -929,30 +940,33 @@ void __perf_dup_keep_idle(void)
 
 /**
  * __perf_dup_drop_idle - delete the masters that nobody uses
+ * @pmu: of this PMU, or NULL for all
  *
  * Context: as for __perf_dup_keep_idle(), outside of transactions
  *
  * Return: whether there were any.
  */
-bool __perf_dup_drop_idle(void)
+bool __perf_dup_drop_idle(struct pmu *pmu)
 {
 	struct perf_dup_cpu *cpu = this_cpu_ptr(&perf_dup_cpu);
 	struct perf_event_dup *dup;
 	struct hlist_node *next;
+	bool dropped = false;
 
 	lockdep_assert_irqs_disabled();
 
-	if (hlist_empty(&cpu->idle))
-		return false;
-
 	hlist_for_each_entry_safe(dup, next, &cpu->idle, idle_node) {
+		if (pmu && dup->key.pmu != pmu)
+			continue;
+
+		dropped = true;
 		hlist_del_init(&dup->idle_node);
 		perf_pmu_disable(dup->key.pmu);
 		perf_dup_master_del(dup, 0);
 		perf_pmu_enable(dup->key.pmu);
 	}
 
-	return true;
+	return dropped;
 }
 
 /**
@@ -962,7 +976,7 @@ bool __perf_dup_drop_idle(void)
  */
 void __perf_dup_end_idle(void)
 {
-	__perf_dup_drop_idle();
+	__perf_dup_drop_idle(NULL);
 	__this_cpu_write(perf_dup_cpu.keep, false);
 }
 
@@ -981,42 +995,12 @@ static void perf_dup_adopt(struct perf_event_dup *dup)
 	WRITE_ONCE(first->dup, dup);
 }
 
-/**
- * perf_dup_add - schedule an event in that is attached or may borrow
- * @event: the event
- * @flags: PERF_EF_START
- *
- * Context: the event's context and that of the CPU are locked and active on this
- * CPU, interrupts are off, the PMU is disabled.
- *
- * Return: 0, or the error of the PMU that has no room for the master.
- */
-int perf_dup_add(struct perf_event *event, int flags)
+/* Let @event count through @dup from now on. */
+static int __perf_dup_add(struct perf_event *event, struct perf_event_dup *dup,
+			  int flags)
 {
-	struct perf_event_dup *dup = NULL;
-	struct perf_event *master;
+	struct perf_event *master = dup->master;
 	int ret;
-
-	lockdep_assert_irqs_disabled();
-	lockdep_assert_held(&event->ctx->lock);
-
-	if (perf_dup_may_borrow(event))
-		dup = perf_dup_of_cpu(event);
-
-	if (dup) {
-		WRITE_ONCE(event->dup, dup);
-		dup->nr_lent++;
-		__this_cpu_inc(perf_dup_cpu.nr_lent);
-	} else {
-		dup = event->dup;
-		if (!dup)
-			return event->pmu->add(event, flags);
-	}
-
-	if (unlikely(dup->first))
-		perf_dup_adopt(dup);
-
-	master = dup->master;
 
 	if (dup->nr_active || !hlist_unhashed(&dup->idle_node)) {
 		hlist_del_init(&dup->idle_node);
@@ -1055,37 +1039,44 @@ int perf_dup_add(struct perf_event *event, int flags)
 	return 0;
 }
 
-/*
- * From one cgroup's events to another's
- */
-
 /**
- * perf_dup_can_switch_out - can perf_dup_switch_out() be called?
- * @event: an event that is on
+ * perf_dup_add - schedule an event in that is attached or may borrow
+ * @event: the event
+ * @flags: PERF_EF_START
  *
- * Context: as for perf_dup_switch_out()
- */
-bool perf_dup_can_switch_out(struct perf_event *event)
-{
-	struct perf_event_dup *dup = event->dup_run;
-
-	return dup && dup != PERF_DUP_STOPPED && !event->pending_disable &&
-	       !READ_ONCE(event->rb);
-}
-
-/**
- * perf_dup_can_switch_in - can perf_dup_switch_in() be called?
- * @event: an event that is on
+ * Context: the event's context and that of the CPU are locked and active on this
+ * CPU, interrupts are off, the PMU is disabled.
  *
- * Context: as for perf_dup_switch_out()
+ * Return: 0, or the error of the PMU that has no room for the master.
  */
-bool perf_dup_can_switch_in(struct perf_event *event)
+int perf_dup_add(struct perf_event *event, int flags)
 {
 	struct perf_event_dup *dup = event->dup;
 
-	return dup && dup->nr_active && event->state == PERF_EVENT_STATE_INACTIVE &&
-	       !READ_ONCE(event->rb);
+	lockdep_assert_irqs_disabled();
+	lockdep_assert_held(&event->ctx->lock);
+
+	if (perf_dup_may_borrow(event))
+		dup = perf_dup_to_use(event);
+	if (!dup)
+		return event->pmu->add(event, flags);
+
+	if (unlikely(dup->first))
+		perf_dup_adopt(dup);
+
+	/* Undone by __perf_dup_go_home() in any case. */
+	if (dup != event->dup) {
+		WRITE_ONCE(event->dup, dup);
+		dup->nr_lent++;
+		__this_cpu_inc(perf_dup_cpu.nr_lent);
+	}
+
+	return __perf_dup_add(event, dup, flags);
 }
+
+/*
+ * From one cgroup's events to another's
+ */
 
 /**
  * perf_dup_begin_switch - some events are about to end where others begin
@@ -1357,7 +1348,7 @@ static void perf_dup_take_over(struct perf_event *event,
 	}
 
 	/* [D] */
-	if (!perf_dup_add(event, PERF_EF_START)) {
+	if (!__perf_dup_add(event, dup, PERF_EF_START)) {
 		dup->first = NULL;
 		if (throttled)
 			perf_dup_stop(event, 0);

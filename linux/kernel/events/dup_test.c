@@ -1118,6 +1118,22 @@ static struct dup_event *open_cpu(struct kunit *test, int opener, struct perf_ev
 	return open_event(test, opener, attr, t->cpu, NULL, NULL);
 }
 
+/*
+ * On the CPU of the test, but without a master: the driver refuses that. The event
+ * has a counter of its own until the next one comes, and is handed over then.
+ */
+static struct dup_event *open_alone(struct kunit *test, int opener, struct perf_event_attr attr)
+{
+	struct dup_test *t = test->priv;
+	struct dup_event *ev;
+
+	t->model.refuse_masters = true;
+	ev = open_cpu(test, opener, attr);
+	t->model.refuse_masters = false;
+
+	return ev;
+}
+
 /* On the target of its group. */
 static struct dup_event *open_sibling(struct kunit *test, int opener, struct dup_event *leader,
 				      struct perf_event_attr attr)
@@ -1125,6 +1141,20 @@ static struct dup_event *open_sibling(struct kunit *test, int opener, struct dup
 	struct perf_event *event = leader->event;
 
 	return open_event(test, opener, attr, event->cpu, event->hw.target, leader);
+}
+
+/* And without a master. */
+static struct dup_event *open_alone_sibling(struct kunit *test, int opener,
+					    struct dup_event *leader, struct perf_event_attr attr)
+{
+	struct dup_test *t = test->priv;
+	struct dup_event *ev;
+
+	t->model.refuse_masters = true;
+	ev = open_sibling(test, opener, leader, attr);
+	t->model.refuse_masters = false;
+
+	return ev;
 }
 
 /* On the task of the test. */
@@ -1164,6 +1194,15 @@ static void close_event(struct dup_event *ev)
 
 	WRITE_ONCE(ev->event, NULL);
 	perf_event_release_kernel(event);
+}
+
+/* All of them, in the order in which they were opened unless some were closed. */
+static void close_events(struct kunit *test)
+{
+	struct dup_test *t = test->priv;
+
+	for (struct dup_event *ev = next_event(t, NULL); ev; ev = next_event(t, ev))
+		close_event(ev);
 }
 
 /*
@@ -1706,8 +1745,7 @@ static void dup_test_exit(struct kunit *test)
 		return;
 	m = &t->model;
 
-	for (struct dup_event *ev = next_event(t, NULL); ev; ev = next_event(t, ev))
-		close_event(ev);
+	close_events(test);
 	WRITE_ONCE(t->busy.stop, true);
 	if (t->worker) {
 		move_task(test, NO_CGROUP);
@@ -1756,25 +1794,34 @@ static void dup_suite_exit(struct kunit_suite *suite)
 
 /* ===== Test cases: who shares with whom ===== */
 
-/* Equal events of two openers use one counter, and count the same from then on. */
+/*
+ * Equal events of two openers use one counter, and count the same from then on:
+ * that of a master, which the first event of a CPU brings, or else the second one.
+ */
 static void test_two_openers(struct kunit *test)
 {
+	struct perf_event_attr attr = ATTR(.config = 1);
 	struct dup_event *a, *b;
 
-	a = open_cpu(test, 0, ATTR(.config = 1));
-	advance(test, 3);
-	KUNIT_EXPECT_EQ(test, used(test), 1);
-	KUNIT_EXPECT_EQ(test, masters(test), 0);
+	for (int alone = 0; alone < 2; alone++) {
+		a = alone ? open_alone(test, 0, attr) : open_cpu(test, 0, attr);
+		advance(test, 3);
+		KUNIT_EXPECT_EQ(test, used(test), 1);
+		KUNIT_EXPECT_EQ(test, masters(test), !alone);
+		KUNIT_EXPECT_EQ(test, !a->event->dup, alone);
 
-	b = open_cpu(test, 1, ATTR(.config = 1));
-	KUNIT_EXPECT_TRUE(test, shares(a, b));
-	KUNIT_EXPECT_EQ(test, used(test), 1);
-	KUNIT_EXPECT_EQ(test, masters(test), 1);
+		b = open_cpu(test, 1, attr);
+		KUNIT_EXPECT_TRUE(test, shares(a, b));
+		KUNIT_EXPECT_EQ(test, used(test), 1);
+		KUNIT_EXPECT_EQ(test, masters(test), 1);
 
-	advance(test, 5);
-	check_running(test);
-	KUNIT_EXPECT_EQ(test, a->expected, 8 * a->rate);
-	KUNIT_EXPECT_EQ(test, b->expected, 5 * b->rate);
+		advance(test, 5);
+		check_running(test);
+		KUNIT_EXPECT_EQ(test, a->expected, 8 * a->rate);
+		KUNIT_EXPECT_EQ(test, b->expected, 5 * b->rate);
+		close_events(test);
+		KUNIT_EXPECT_EQ(test, masters(test), 0);
+	}
 }
 
 /* Many equal events of many openers, more than there are counters, always run. */
@@ -1828,26 +1875,31 @@ static void test_different_events(struct kunit *test)
 	set_counters(test, MODEL_COUNTERS);
 	/* No ordinals that would keep them apart. */
 	sysctl_perf_event_dup = 2;
-	for (int i = 0; i < ARRAY_SIZE(attrs); i++)
-		open_cpu(test, i % 2, attrs[i]);
+	for (int alone = 0; alone < 2; alone++) {
+		t->model.refuse_masters = alone;
+		for (int i = 0; i < ARRAY_SIZE(attrs); i++)
+			open_cpu(test, i % 2, attrs[i]);
 
-	/* What the driver makes of it counts as well. */
-	t->model.hw_config = 1;
-	open_cpu(test, 0, ATTR(.config = 1));
+		/* What the driver makes of it counts as well. */
+		t->model.hw_config = 1;
+		open_plain(test, 0, t->cpu);
 
-	KUNIT_EXPECT_EQ(test, used(test), ARRAY_SIZE(attrs) + 1);
-	KUNIT_EXPECT_EQ(test, masters(test), 0);
-	advance(test, 7);
-	check_running(test);
+		KUNIT_EXPECT_EQ(test, used(test), ARRAY_SIZE(attrs) + 1);
+		KUNIT_EXPECT_EQ(test, masters(test), alone ? 0 : ARRAY_SIZE(attrs) + 1);
+		advance(test, 7);
+		check_running(test);
 
-	/* A master of each counts what its events do. */
-	t->model.hw_config = 0;
-	for (int i = 0; i < ARRAY_SIZE(attrs); i++)
-		open_cpu(test, i % 2, attrs[i]);
-	KUNIT_EXPECT_EQ(test, used(test), ARRAY_SIZE(attrs) + 1);
-	KUNIT_EXPECT_EQ(test, masters(test), ARRAY_SIZE(attrs));
-	advance(test, 7);
-	check_running(test);
+		/* A master of each counts what its events do. */
+		t->model.refuse_masters = false;
+		t->model.hw_config = 0;
+		for (int i = 0; i < ARRAY_SIZE(attrs); i++)
+			open_cpu(test, i % 2, attrs[i]);
+		KUNIT_EXPECT_EQ(test, used(test), ARRAY_SIZE(attrs) + 1);
+		KUNIT_EXPECT_EQ(test, masters(test), ARRAY_SIZE(attrs) + !alone);
+		advance(test, 7);
+		check_running(test);
+		close_events(test);
+	}
 }
 
 /* The same with the second half of each pair: each finds its partner. */
@@ -1856,10 +1908,10 @@ static void test_different_pairs(struct kunit *test)
 	struct dup_event *a, *b, *c, *d, *e, *f;
 	struct dup_test *t = test->priv;
 
-	a = open_cpu(test, 0, ATTR(.config = 1));
-	b = open_cpu(test, 0, ATTR(.config = 1, .exclude_user = 1));
+	a = open_alone(test, 0, ATTR(.config = 1));
+	b = open_alone(test, 0, ATTR(.config = 1, .exclude_user = 1));
 	t->model.hw_config = 1;
-	c = open_cpu(test, 0, ATTR(.config = 1));
+	c = open_alone(test, 0, ATTR(.config = 1));
 	advance(test, 2);
 
 	d = open_cpu(test, 1, ATTR(.config = 1));
@@ -1888,6 +1940,7 @@ static void test_equal_events(struct kunit *test)
 		{ .config = 1, .comm = 1, .mmap = 1, .task = 1 },
 		{ .config = 1, .exclude_callchain_user = 1 },
 	};
+	struct dup_test *t = test->priv;
 	struct dup_event *a, *b;
 
 	a = open_cpu(test, 0, ATTR(.config = 1));
@@ -1902,14 +1955,16 @@ static void test_equal_events(struct kunit *test)
 		close_event(b);
 	}
 
-	/* And it does not matter which of them is the first. */
+	/* And it does not matter which of them is the first, or brings the master. */
 	close_event(a);
-	for (int i = 0; i < ARRAY_SIZE(attrs); i++) {
-		a = open_cpu(test, 0, attrs[i]);
+	for (int i = 0; i < 2 * ARRAY_SIZE(attrs); i++) {
+		t->model.refuse_masters = i & 1;
+		a = open_cpu(test, 0, attrs[i / 2]);
+		t->model.refuse_masters = false;
 		perf_event_enable(a->event);
 		b = open_cpu(test, 1, ATTR(.config = 1));
 		advance(test, 3);
-		KUNIT_EXPECT_TRUE_MSG(test, shares(a, b), "attr %d", i);
+		KUNIT_EXPECT_TRUE_MSG(test, shares(a, b), "attr %d", i / 2);
 		KUNIT_EXPECT_EQ(test, used(test), 1);
 		check_events(test);
 		close_event(a);
@@ -2049,17 +2104,19 @@ static void test_sibling_off_excludes_leader(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, b->expected, 5 * b->rate);
 }
 
-/* The k-th event of one opener shares with the k-th of another one. */
-static void test_ordinals(struct kunit *test)
+static void ordinals(struct kunit *test, bool alone)
 {
+	struct dup_test *t = test->priv;
 	struct dup_event *x[3], *y[3];
 
+	t->model.refuse_masters = alone;
 	for (int i = 0; i < 3; i++) {
 		x[i] = open_cpu(test, 0, ATTR(.config = 1));
 		advance(test, 1);
 	}
+	t->model.refuse_masters = false;
 	KUNIT_EXPECT_EQ(test, used(test), 3);
-	KUNIT_EXPECT_EQ(test, masters(test), 0);
+	KUNIT_EXPECT_EQ(test, masters(test), alone ? 0 : 3);
 
 	for (int i = 0; i < 3; i++) {
 		y[i] = open_cpu(test, 1, ATTR(.config = 1));
@@ -2093,6 +2150,14 @@ static void test_ordinals(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, x[1]->event->dup_link->ordinal, 1);
 	advance(test, 1);
 	check_running(test);
+	close_events(test);
+}
+
+/* The k-th event of one opener shares with the k-th of another one. */
+static void test_ordinals(struct kunit *test)
+{
+	ordinals(test, false);
+	ordinals(test, true);
 }
 
 /* A process never sees more counters than the PMU has. */
@@ -2243,9 +2308,10 @@ static void test_hand_over(struct kunit *test)
 	for (int i = 0; i < 4; i++) {
 		struct dup_event *a, *b;
 
-		a = open_cpu(test, 0, attrs[i & 1]);
+		a = open_alone(test, 0, attrs[i & 1]);
 		/* Not read on the way. */
 		advance(test, 100);
+		KUNIT_EXPECT_NULL(test, a->event->dup);
 		b = open_cpu(test, 1, attrs[i >> 1]);
 		advance(test, 10);
 		KUNIT_EXPECT_TRUE(test, shares(a, b));
@@ -2274,8 +2340,8 @@ static void test_hand_over_hint(struct kunit *test)
 	struct dup_event *a;
 	int idx;
 
-	open_cpu(test, 2, ATTR(.config = 2));
-	a = open_cpu(test, 0, ATTR(.config = 1));
+	open_alone(test, 2, ATTR(.config = 2));
+	a = open_alone(test, 0, ATTR(.config = 1));
 	idx = a->event->hw.idx;
 	per_cpu_ptr(t->model.cpus, t->cpu)->hint = -1;
 	/* Nothing but the hand-over: events that are off cause no reschedule. */
@@ -2299,7 +2365,7 @@ static void test_hand_over_again(struct kunit *test)
 	for (int i = 0; i < 2; i++) {
 		int idx;
 
-		a = open_cpu(test, 0, ATTR(.config = 1));
+		a = open_alone(test, 0, ATTR(.config = 1));
 		t->model.refuse_master_adds = 1;
 		b = open_cpu(test, 1, ATTR(.config = 1));
 		advance(test, 10);
@@ -2331,7 +2397,7 @@ static void test_hand_over_disabled(struct kunit *test)
 	for (int i = 0; i < 3; i++) {
 		struct dup_event *a, *b, *c;
 
-		a = open_cpu(test, 0, ATTR(.config = 1, .disabled = 1));
+		a = open_alone(test, 0, ATTR(.config = 1, .disabled = 1));
 		b = open_cpu(test, 1, ATTR(.config = 1, .disabled = 1));
 		KUNIT_EXPECT_TRUE(test, linked(a, b));
 		KUNIT_EXPECT_EQ(test, used(test), 0);
@@ -2359,13 +2425,15 @@ static void test_hand_over_disabled(struct kunit *test)
 	}
 }
 
-/* A master comes with the second event, and goes with the last one. */
-static void test_master_life(struct kunit *test)
+static void master_life(struct kunit *test, bool alone)
 {
+	struct dup_test *t = test->priv;
 	struct dup_event *a, *b, *c;
 
+	t->model.refuse_masters = alone;
 	a = open_cpu(test, 0, ATTR(.config = 1));
-	KUNIT_EXPECT_EQ(test, masters(test), 0);
+	t->model.refuse_masters = false;
+	KUNIT_EXPECT_EQ(test, masters(test), !alone);
 	b = open_cpu(test, 1, ATTR(.config = 1));
 	KUNIT_EXPECT_EQ(test, masters(test), 1);
 	c = open_cpu(test, 2, ATTR(.config = 1));
@@ -2386,6 +2454,16 @@ static void test_master_life(struct kunit *test)
 	close_event(a);
 	KUNIT_EXPECT_EQ(test, masters(test), 0);
 	KUNIT_EXPECT_EQ(test, used(test), 0);
+}
+
+/*
+ * A master comes with the first event of a CPU, or with the second one if it was
+ * refused to the first, and goes with the last one.
+ */
+static void test_master_life(struct kunit *test)
+{
+	master_life(test, false);
+	master_life(test, true);
 }
 
 /* An event is disabled and enabled at will, others do not notice. */
@@ -2781,7 +2859,7 @@ static void test_wrap(struct kunit *test)
 {
 	struct dup_event *a, *b;
 
-	a = open_cpu(test, 0, ATTR(.config = 1));
+	a = open_alone(test, 0, ATTR(.config = 1));
 	for (int i = 0; i < 4; i++) {
 		/* 10 per step: each wraps a counter of 16 bits. */
 		advance(test, 6500);
@@ -2843,7 +2921,7 @@ static void test_interrupts(struct kunit *test)
 	struct dup_event *a, *b;
 	u64 enabled, running;
 
-	a = open_cpu(test, 0, ATTR(.config = 1));
+	a = open_alone(test, 0, ATTR(.config = 1));
 	for (int i = 0; i < 4; i++) {
 		interrupt(test);
 		advance(test, 10);
@@ -3256,17 +3334,21 @@ static void test_group_ioctls(struct kunit *test)
 static void test_pinned_and_flexible(struct kunit *test)
 {
 	struct dup_event *pinned, *flexible, *a;
+	struct dup_test *t = test->priv;
 
 	set_counters(test, 1);
-	for (int i = 0; i < 4; i++) {
-		/* Which of them is first makes no difference. */
+	for (int i = 0; i < 8; i++) {
+		/* Which of them is first makes no difference, nor who brings the master. */
+		t->model.refuse_masters = i & 4;
 		if (i & 1) {
 			flexible = open_cpu(test, 0, ATTR(.config = 1));
 			advance(test, 3);
+			t->model.refuse_masters = false;
 			pinned = open_cpu(test, 1, ATTR(.config = 1, .pinned = 1));
 		} else {
 			pinned = open_cpu(test, 1, ATTR(.config = 1, .pinned = 1));
 			advance(test, 3);
+			t->model.refuse_masters = false;
 			flexible = open_cpu(test, 0, ATTR(.config = 1));
 		}
 		advance(test, 3);
@@ -3583,7 +3665,7 @@ static void test_user_page_hand_over_refused(struct kunit *test)
 	struct dup_event *a;
 
 	let_user_read(test);
-	a = open_cpu(test, 0, ATTR(.config = 1));
+	a = open_alone(test, 0, ATTR(.config = 1));
 	map_event(test, a);
 	advance(test, 10);
 	KUNIT_EXPECT_TRUE(test, has_counter(a));
@@ -3704,8 +3786,8 @@ static void test_hand_over_refused(struct kunit *test)
 	for (int refuse = 0; refuse < 16; refuse++) {
 		struct dup_event *a, *b, *c;
 
-		a = open_cpu(test, 0, ATTR(.config = 1, .pinned = refuse >> 3));
-		c = open_cpu(test, 2, ATTR(.config = 2));
+		a = open_alone(test, 0, ATTR(.config = 1, .pinned = refuse >> 3));
+		c = open_alone(test, 2, ATTR(.config = 2));
 		advance(test, 100);
 
 		t->model.refuse_master_adds = 1 + (refuse & 3);
@@ -3753,7 +3835,7 @@ static void test_hand_over_refused_time(struct kunit *test)
 	struct dup_test *t = test->priv;
 	struct dup_event *a;
 
-	a = open_cpu(test, 0, ATTR(.config = 1));
+	a = open_alone(test, 0, ATTR(.config = 1));
 	advance(test, 100);
 
 	t->model.refuse_master_adds = 1;
@@ -3771,8 +3853,8 @@ static void test_group_hand_over_refused(struct kunit *test)
 	for (int refuse = 0; refuse < 8; refuse++) {
 		struct dup_event *a, *b, *c;
 
-		a = open_cpu(test, 0, ATTR(.config = 1));
-		b = open_sibling(test, 0, a, ATTR(.config = 2));
+		a = open_alone(test, 0, ATTR(.config = 1));
+		b = open_alone_sibling(test, 0, a, ATTR(.config = 2));
 		advance(test, 100);
 
 		t->model.refuse_master_adds = 1 + (refuse & 1);
@@ -3808,20 +3890,23 @@ static void test_group_hand_over_refused(struct kunit *test)
  */
 static void test_throttle(struct kunit *test)
 {
-	struct dup_event *leader, *a, *b, *c;
+	struct dup_event *leader, *a, *b, *c, *d;
 	unsigned int start, stop;
 
 	leader = open_cpu(test, 0, ATTR(.config = 5, .sample_period = 1ULL << 40));
 	a = open_sibling(test, 0, leader, ATTR(.config = 1));
 	b = open_cpu(test, 1, ATTR(.config = 1));
-	/* Not handed over. */
-	c = open_sibling(test, 0, leader, ATTR(.config = 2));
+	/* Not handed over, and one that counts through a master which nobody else has. */
+	c = open_alone_sibling(test, 0, leader, ATTR(.config = 2));
+	d = open_sibling(test, 0, leader, ATTR(.config = 3));
 	KUNIT_EXPECT_TRUE(test, shares(a, b));
-	KUNIT_EXPECT_EQ(test, used(test), 3);
+	KUNIT_EXPECT_NULL(test, c->event->dup);
+	KUNIT_EXPECT_NOT_NULL(test, d->event->dup);
+	KUNIT_EXPECT_EQ(test, used(test), 4);
 	advance(test, 10);
 
 	for (int i = 0; i < 3; i++) {
-		u64 ran[] = { a->ran, b->ran, c->ran };
+		u64 ran[] = { a->ran, b->ran, c->ran, d->ran };
 
 		start = calls(test, CALL_START);
 		stop = calls(test, CALL_STOP);
@@ -3832,6 +3917,7 @@ static void test_throttle(struct kunit *test)
 		KUNIT_EXPECT_EQ(test, a->ran - ran[0], 13);
 		KUNIT_EXPECT_EQ(test, b->ran - ran[1], 63);
 		KUNIT_EXPECT_EQ(test, c->ran - ran[2], 13);
+		KUNIT_EXPECT_EQ(test, d->ran - ran[3], 13);
 		/* The leader and what it does not share. */
 		KUNIT_EXPECT_EQ(test, calls(test, CALL_STOP) - stop, 2);
 		KUNIT_EXPECT_EQ(test, calls(test, CALL_START) - start, 2);
@@ -3889,7 +3975,7 @@ static void test_throttle_and_hand_over(struct kunit *test)
 
 	for (int i = 0; i < 8; i++) {
 		leader = open_cpu(test, 0, ATTR(.config = 5, .sample_period = 1ULL << 40));
-		a = open_sibling(test, 0, leader, ATTR(.config = 1));
+		a = open_alone_sibling(test, 0, leader, ATTR(.config = 1));
 		advance(test, 10);
 		throttle(test, leader);
 		/* If it is off there is no reschedule, which would unthrottle. */
@@ -3918,7 +4004,7 @@ static void test_throttle_and_refuse(struct kunit *test)
 		struct dup_event *leader, *a, *b;
 
 		leader = open_cpu(test, 0, ATTR(.config = 5, .sample_period = 1ULL << 40));
-		a = open_sibling(test, 0, leader, ATTR(.config = 1));
+		a = open_alone_sibling(test, 0, leader, ATTR(.config = 1));
 		advance(test, 10);
 
 		t->model.refuse_master_adds = 1;
@@ -3960,8 +4046,11 @@ static void test_two_on_task(struct kunit *test)
 		/* Time in which the task does not run. */
 		advance(test, 100);
 		KUNIT_EXPECT_EQ(test, a->ran, 10);
+		/* It is alone: nobody but its own task could use a master. */
+		KUNIT_EXPECT_EQ(test, masters(test), 0);
 
 		b = open_task(test, 1, ATTR(.config = 1));
+		KUNIT_EXPECT_EQ(test, masters(test), 1);
 		KUNIT_EXPECT_TRUE(test, linked(a, b));
 		advance_in_task(test, 10);
 		KUNIT_EXPECT_TRUE(test, shares(a, b));
@@ -4186,14 +4275,16 @@ static void test_unregister(struct kunit *test)
 		open_cpu(test, i, ATTR(.config = 1));
 		open_task(test, i, ATTR(.config = 1));
 	}
-	/* One that is still alone, one that is off, one that has left its partner. */
+	/* Those that are alone, one that is off, one that has left its partner. */
 	open_task(test, 3, ATTR(.config = 2));
+	open_alone(test, 3, ATTR(.config = 3));
 	event_ioctl(test, b, PERF_EVENT_IOC_DISABLE, false);
 	close_event(a);
 	/* In the middle of its run. */
 	begin_busy(t);
 	advance(test, 10);
-	KUNIT_EXPECT_EQ(test, masters(test), 2);
+	/* One opener has two on the CPU; what is off there has its master as well. */
+	KUNIT_EXPECT_EQ(test, masters(test), 4);
 	check_events(test);
 	advance(test, 10);
 
@@ -4224,7 +4315,7 @@ static void test_module(struct kunit *test)
 	t->model.pmu.module = module;
 
 	a = open_cpu(test, 0, ATTR(.config = 1));
-	KUNIT_EXPECT_EQ(test, atomic_read(&module->refcnt), 1 + 1);
+	KUNIT_EXPECT_EQ(test, atomic_read(&module->refcnt), 1 + 2);
 	b = open_cpu(test, 1, ATTR(.config = 1));
 	KUNIT_EXPECT_EQ(test, atomic_read(&module->refcnt), 1 + 3);
 	c = open_cpu(test, 2, ATTR(.config = 1));
@@ -4598,8 +4689,7 @@ static void random_end(struct kunit *test)
 	advance(test, 10);
 	check_events(test);
 
-	for (struct dup_event *ev = next_event(t, NULL); ev; ev = next_event(t, ev))
-		close_event(ev);
+	close_events(test);
 	KUNIT_EXPECT_EQ(test, used(test), 0);
 	KUNIT_EXPECT_EQ(test, masters(test), 0);
 }
