@@ -34,7 +34,7 @@ endif
 
 .PHONY: help
 help:
-	@echo 'make demo      count with eight perf stat sessions, without and with the series'
+	@echo 'make demo      count with perf stat sessions, without and with the series'
 	@echo 'make test      test the series; results are in build/results'
 	@echo 'make test-stress  random operations for a long time, with all checks and with KCSAN'
 	@echo 'make shell     a shell in a guest that runs the patched kernel'

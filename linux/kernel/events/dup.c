@@ -127,9 +127,9 @@
  * a CPU's context has a master from its first event on.
  *
  * The events of the CPU can come and go meanwhile. One that comes makes perf
- * schedule, and then the task borrows. When the last one goes, the dup can not
- * be borrowed any more, but whoever does counts on until he is scheduled out; so
- * that the dup can be freed, perf_dup_put() sees to that.
+ * schedule, unless its counter runs, and then the task borrows. When the last one
+ * goes, the dup can not be borrowed any more, but whoever does counts on until he
+ * is scheduled out; so that the dup can be freed, perf_dup_put() sees to that.
  *
  * A task that can read counters from user space does not borrow: it would see
  * what its CPU counted for others. One that comes to read them, say by mapping a

@@ -117,14 +117,12 @@ struct share {
 	int			percent;
 };
 
-static void measure(struct __test_metadata *_metadata, struct dup_test *t, struct share *share,
-		    int nr)
+/* From now on, while the worker works. */
+static void measure_shares(struct __test_metadata *_metadata, struct share *share, int nr)
 {
 	struct counts to;
 	int i;
 
-	/* It ends with the test. */
-	worker_begins(_metadata, &t->worker, WORK_LOOP, FOREVER);
 	usleep(WARM_UP_US);
 	for (i = 0; i < nr; i++)
 		share[i].from = read_counts(_metadata, share[i].fd);
@@ -137,6 +135,14 @@ static void measure(struct __test_metadata *_metadata, struct dup_test *t, struc
 		share[i].ran = to.running;
 		share[i].percent = 100 * to.running / to.enabled;
 	}
+}
+
+static void measure(struct __test_metadata *_metadata, struct dup_test *t, struct share *share,
+		    int nr)
+{
+	/* It ends with the test. */
+	worker_begins(_metadata, &t->worker, WORK_LOOP, FOREVER);
+	measure_shares(_metadata, share, nr);
 }
 
 static bool is_between(struct __test_metadata *_metadata, int low, int high,
@@ -318,6 +324,111 @@ TEST_F(dup_ride, around_a_group)
 	/* The second one rides with the first, and both give way at once. */
 	both = share[FIRST].percent;
 	EXPECT_TRUE(is_between(_metadata, both - 1, both + 1, &share[LAST]));
+}
+
+/* Flexible events of a task beside those of its CPU, which come before them. */
+FIXTURE(dup_ride_flexible)
+{
+	struct dup_test		t;
+};
+
+FIXTURE_SETUP(dup_ride_flexible)
+{
+	dup_setup(_metadata, &self->t);
+}
+
+FIXTURE_TEARDOWN(dup_ride_flexible)
+{
+	dup_teardown(_metadata, &self->t);
+}
+
+/*
+ * A rider on a counter that the CPU's flexible event holds has no turn either: the
+ * counter stays when the task's events go. Were it passed over only for pinned
+ * holders (the second condition in perf_dup_held()), it would be the first active
+ * group to rotate each time, the group that does not fit would stay in front, and
+ * the last one would never run.
+ */
+TEST_F(dup_ride_flexible, behind_group)
+{
+	enum { HOLDER, GROUP, RIDER, OTHER, NR };
+	struct dup_test *t = &self->t;
+	struct target task = on_task(t->worker.pid);
+	struct share share[NR];
+
+	leave_counters(_metadata, t, t->cpu, 2);
+	share[HOLDER].fd = open_key(_metadata, &t->a, 0, on_cpu(t->cpu));
+	share[GROUP].fd = open_pair(_metadata, &t->a, 1, 2, task);
+	share[RIDER].fd = open_key(_metadata, &t->b, 0, task);
+	share[OTHER].fd = open_key(_metadata, &t->a, 3, task);
+	measure(_metadata, t, share, NR);
+
+	EXPECT_TRUE(runs_always(share[HOLDER].fd));
+	EXPECT_TRUE(runs_always(share[RIDER].fd));
+	EXPECT_EQ(0U, share[GROUP].ran);
+	/* One turn of three. */
+	EXPECT_TRUE(is_between(_metadata, 8, 70, &share[OTHER]));
+}
+
+/* Returns when an event that takes turns with others has just been given its turn. */
+static void wait_for_turn(struct __test_metadata *_metadata, int fd)
+{
+	__u64 last, running = read_counts(_metadata, fd).running;
+	bool had_turn, has_turn = true;
+
+	do {
+		usleep(100);
+		last = running;
+		running = read_counts(_metadata, fd).running;
+		had_turn = has_turn;
+		has_turn = running != last;
+	} while (had_turn || !has_turn);
+}
+
+/*
+ * The first hardware event of a task comes in the midst of its work, and is let in
+ * on the spot, for it counts through the CPU's counter. The task is not switched
+ * out from then on. Its event has to give way all the same when it is the turn of
+ * another of the CPU's events: if group_join() let it in without its PMU context in
+ * perf_cpu_pmu_context::task_epc, where rotation looks for the events of the task,
+ * it would hold the only counter, and the second key would have no turn.
+ */
+TEST_F(dup_ride_flexible, never_switched)
+{
+	struct sched_param param = { .sched_priority = 1 };
+	struct perf_event_attr attr = key(0), software = {
+		.type		= PERF_TYPE_SOFTWARE,
+		.size		= sizeof(software),
+		.config		= PERF_COUNT_SW_TASK_CLOCK,
+		.read_format	= READ_TIMES,
+	};
+	enum { FIRST, SECOND, JOINED, NR };
+	struct dup_test *t = &self->t;
+	struct target task = on_task(t->worker.pid);
+	struct share share[NR];
+	int clock, i;
+
+	if (!leave_cpu_to_workers(_metadata, t))
+		SKIP(return, "needs two CPUs");
+	leave_counters(_metadata, t, t->cpu, 1);
+	share[FIRST].fd = open_key(_metadata, &t->a, 0, on_cpu(t->cpu));
+	share[SECOND].fd = open_key(_metadata, &t->a, 1, on_cpu(t->cpu));
+	/* With it the context of the task is active. */
+	clock = open_event(_metadata, &t->a, &software, task);
+	attr.disabled = 1;
+	share[JOINED].fd = open_event(_metadata, &t->b, &attr, task);
+
+	/* No thread of the kernel comes in between; not for longer than a second. */
+	ASSERT_EQ(0, sched_setscheduler(t->worker.pid, SCHED_FIFO, &param));
+	worker_begins(_metadata, &t->worker, WORK_LOOP, FOREVER);
+	usleep(WARM_UP_US);
+	wait_for_turn(_metadata, share[FIRST].fd);
+	ASSERT_EQ(0, ioctl(share[JOINED].fd, PERF_EVENT_IOC_ENABLE, 0));
+	measure_shares(_metadata, share, NR);
+
+	for (i = 0; i < NR; i++)
+		EXPECT_TRUE(is_between(_metadata, 35, 65, &share[i]));
+	EXPECT_TRUE(runs_always(clock));
 }
 
 TEST_HARNESS_MAIN

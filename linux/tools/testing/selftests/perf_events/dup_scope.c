@@ -379,7 +379,9 @@ TEST_F(dup_scope, migrates)
 
 /*
  * CPU-wide events come and go in the midst of the task's work. The counter that
- * it borrowed must neither stop with the last of them nor be counted twice.
+ * it borrowed must neither stop with the last of them nor be counted twice. And it
+ * borrows at once when one comes, whoever is pinned: what it counts with until
+ * then is the last counter.
  */
 TEST_F(dup_scope, cpu_comes_and_goes)
 {
@@ -404,9 +406,7 @@ TEST_F(dup_scope, cpu_comes_and_goes)
 			cpu = open_event(_metadata, &t->b, &cpu_attr, on_cpu(t->cpu));
 		}
 		usleep(1500);
-		/* Who is pinned on the task only gives way when that is scheduled. */
-		if (variant->cpu_pinned || !variant->task_pinned)
-			EXPECT_TRUE(runs_always(cpu));
+		EXPECT_TRUE(runs_always(cpu));
 		value = read_value(_metadata, cpu);
 		EXPECT_LE(value, read_value(_metadata, s->ref) - before);
 		close(cpu);
@@ -420,6 +420,65 @@ TEST_F(dup_scope, cpu_comes_and_goes)
 	EXPECT_GE(value, 100 * LOOPS);
 	EXPECT_EQ(value, read_value(_metadata, s->session[ON_TASK].fd));
 	EXPECT_TRUE(runs_always(s->session[ON_TASK].fd));
+}
+
+/*
+ * What the task shares goes on when there is something to borrow that does not
+ * run: an equal event of the CPU that is disabled. It comes while the task works. A
+ * pinned event then holds the task's own counter, the only one; if the flexible one
+ * that shares with it was to use the CPU's when it is scheduled in again
+ * (perf_dup_to_use() without a look at who runs), it would wait for one more. It is
+ * scheduled in by rotation, for one waits that never fits, and with the task.
+ */
+TEST_F(dup_scope, cpu_is_disabled)
+{
+	struct scope *s = &self->s;
+	struct perf_event_attr cpu_attr = session_attr(s, ON_CPU, user_instructions());
+	struct target target = on_task(s->t.worker.pid);
+	struct perf_event_attr attr = user_instructions();
+	__u64 from = s->ref_last, value;
+	struct dup_test *t = &s->t;
+	int own[2], waiting, cpu, i, j;
+
+	for (i = 0; i < 2; i++) {
+		/* The pinned one comes first, or the other one. */
+		attr.pinned = i != s->task_pinned;
+		own[i] = open_event(_metadata, i ? &t->b : &t->a, &attr, target);
+	}
+	attr = twin(1);
+	waiting = open_event(_metadata, &t->a, &attr, target);
+
+	worker_begins(_metadata, &t->worker, WORK_LOOP, 400 * LOOPS);
+	usleep(5000);
+	cpu_attr.disabled = 1;
+	cpu = open_event(_metadata, &t->a, &cpu_attr, on_cpu(t->cpu));
+	for (i = 0; i < 5; i++) {
+		/* Some turns long. */
+		usleep(20000);
+		for (j = 0; j < 2; j++)
+			EXPECT_TRUE(runs_always(own[j]))
+				TH_LOG("round %d, event %d", i, j);
+		/* Then all count through the CPU's counter, also after it is disabled. */
+		if (i)
+			EXPECT_TRUE(runs_always(cpu));
+		if (i < 4)
+			ASSERT_EQ(0, ioctl(cpu, i % 2 ? PERF_EVENT_IOC_DISABLE :
+					   PERF_EVENT_IOC_ENABLE, 0));
+	}
+	worker_ready(_metadata, &t->worker);
+
+	/* It is disabled now, and closed later. */
+	for (i = 0; i < 6; i++) {
+		if (i == 4)
+			close(cpu);
+		worker_does(_metadata, &t->worker, i % 2 ? WORK_LOOP : WORK_CALL, 20 * LOOPS);
+		value = read_value(_metadata, s->ref) - from;
+		for (j = 0; j < 2; j++) {
+			EXPECT_EQ(value, read_value(_metadata, own[j]));
+			EXPECT_TRUE(runs_always(own[j]));
+		}
+	}
+	EXPECT_FALSE(runs_sometimes(waiting));
 }
 
 /*
@@ -613,10 +672,10 @@ static __u32 page_index(const struct perf_event_mmap_page *page)
 
 /*
  * A borrower's page does not lead to the counter of the CPU-wide event. Nor does a
- * task borrow that reads counters itself: those which are not its own are zeroed
- * when it comes, and the CPU-wide event would lose what it counted. On arm64 no
- * CPU-wide event can be read from user space, so none equals what the task reads;
- * what is looked at is another event of the task.
+ * task borrow that reads counters itself: the driver zeroes those that are not in
+ * use when it comes, but a borrowed one would tell it what the CPU-wide event has
+ * counted for others. On arm64 no CPU-wide event can be read from user space, so
+ * none equals what the task reads; what is looked at is another event of the task.
  */
 TEST_F(dup_scope, user_page)
 {
