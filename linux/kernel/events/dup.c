@@ -546,7 +546,8 @@ void perf_dup_detach(struct perf_event *event, struct perf_event_context *ctx)
 		RB_CLEAR_NODE(&dup->node);
 		if (!hlist_unhashed(&dup->hash_node)) {
 			hlist_del_init(&dup->hash_node);
-			per_cpu(perf_dup_cpu, dup->cpu).nr_lends--;
+			WRITE_ONCE(per_cpu(perf_dup_cpu, dup->cpu).nr_lends,
+				   per_cpu(perf_dup_cpu, dup->cpu).nr_lends - 1);
 		}
 	}
 }
@@ -611,7 +612,8 @@ static void perf_dup_lend(struct perf_event_dup *dup, int cpu)
 {
 	dup->cpu = cpu;
 	hlist_add_head(&dup->hash_node, perf_dup_bucket(cpu, dup->hash));
-	per_cpu(perf_dup_cpu, cpu).nr_lends++;
+	WRITE_ONCE(per_cpu(perf_dup_cpu, cpu).nr_lends,
+		   per_cpu(perf_dup_cpu, cpu).nr_lends + 1);
 }
 
 /*
@@ -1067,7 +1069,7 @@ int perf_dup_add(struct perf_event *event, int flags)
 	/* Undone by __perf_dup_go_home() in any case. */
 	if (dup != event->dup) {
 		WRITE_ONCE(event->dup, dup);
-		dup->nr_lent++;
+		WRITE_ONCE(dup->nr_lent, dup->nr_lent + 1);
 		__this_cpu_inc(perf_dup_cpu.nr_lent);
 	}
 
@@ -1185,7 +1187,7 @@ void perf_dup_del(struct perf_event *event, int flags)
 	lockdep_assert_held(&event->ctx->lock);
 
 	/* It may be another context's, which is not locked. */
-	if (unlikely(dup->first) && dup == event->dup_link)
+	if (dup == event->dup_link && unlikely(dup->first))
 		perf_dup_adopt(dup);
 
 	/* The hand-over found no counter, see perf_dup_take_over(). */
@@ -1403,7 +1405,7 @@ static void __perf_dup_attach(struct perf_event *event,
 
 		if (!dup)
 			new = perf_dup_alloc(key, ordinal);
-		if (dup || (new && lends))
+		if (!master && (dup || (new && lends)))
 			master = perf_dup_alloc_master(event, key);
 
 		if (dup ? !master : !new) {

@@ -133,7 +133,7 @@ struct model_cpu {
 	unsigned int		nmis;
 	/* Where the last master that was added had a counter before, and its CPU. */
 	int			hint;
-	int				hint_cpu;
+	int			hint_cpu;
 	/* How many there were when an exclusive event was added. */
 	int			beside_exclusive;
 	int			nr;
@@ -3123,7 +3123,7 @@ static void test_nmi_borrow(struct kunit *test)
 {
 	static const struct nmi_place places[] = {
 		{ "perf_dup_read", nmi_in_read, 4, true },
-		{ "perf_dup_of_cpu", nmi_in_others, 6 },
+		{ "perf_dup_to_use", nmi_in_others, 6 },
 		{ "__perf_dup_go_home", nmi_in_others, 4 },
 		{ "perf_dup_add", nmi_in_others, 8 },
 		{ "perf_dup_del", nmi_in_others, 8 },
