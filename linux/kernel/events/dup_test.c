@@ -1007,13 +1007,16 @@ static void advance_in_task(struct kunit *test, u64 ticks)
 	wait_task_inactive(t->worker->task, TASK_INTERRUPTIBLE);
 }
 
-/* For as long as a test is about what comes before a rotation. */
+/*
+ * For as long as a test is about what comes before a rotation. The timer goes off at
+ * multiples of this since boot, of which the next one has to be far away.
+ */
 static void no_rotation(struct kunit *test)
 {
 	struct dup_test *t = test->priv;
 
 	(*per_cpu_ptr(t->model.pmu.cpu_pmu_context, t->cpu))->hrtimer_interval =
-		ms_to_ktime(60 * MSEC_PER_SEC);
+		ms_to_ktime(24 * 60 * 60 * MSEC_PER_SEC);
 }
 
 static void rotate_fn(void *info)
