@@ -23,13 +23,18 @@ endif
 ifneq ($(filter-out arm64 x86_64,$(ARCH)),)
 $(error ARCH is arm64 or x86_64, not "$(ARCH)")
 endif
+ifneq ($(filter x86_64,$(ARCH)),)
+ifneq ($(filter demo,$(MAKECMDGOALS)),)
+$(error make demo counts on arm64 only: for x86_64 QEMU emulates no PMU)
+endif
+endif
 ifneq ($(filter-out tcg kvm,$(ACCEL)),)
 $(error ACCEL is tcg or kvm, not "$(ACCEL)")
 endif
 
 .PHONY: help
 help:
-	@echo 'make demo      count with eight perf stat sessions, without and with the series'
+	@echo 'make demo      count with perf stat sessions, without and with the series'
 	@echo 'make test      test the series; results are in build/results'
 	@echo 'make test-stress  random operations for a long time, with all checks and with KCSAN'
 	@echo 'make shell     a shell in a guest that runs the patched kernel'
@@ -39,7 +44,7 @@ help:
 	@echo 'make clean     remove what was built, but keep the kernel source'
 	@echo 'make distclean remove build/'
 	@echo
-	@echo 'ARCH=arm64|x86_64  only this architecture (demo and shell: arm64)'
+	@echo 'ARCH=arm64|x86_64  only this architecture (shell: arm64; demo: only arm64)'
 	@echo 'LINUX=DIR          use this kernel tree and not the Debian package; it is only read'
 	@echo 'JOBS=N             compile with N processes (here: $(JOBS))'
 	@echo 'ACCEL=tcg|kvm      how QEMU runs the guests (here: $(ACCEL))'

@@ -232,15 +232,34 @@ def a_stress_run_has_to_end_well():
 def the_demo_counts_as_it_should():
     def line(cpu, event, value, running):
         return {"cpu": cpu, "event": event, "value": value, "running": running}
-    sessions = [[line("0", "cycles:u", 9.0, 100.0), line("1", "cycles:u", 1000.0, 50.0)],
-                [line("0", "cycles:u", 7.0, 100.0), line("1", "cycles:u", 1100.0, 70.0)],
-                [line("0", "cycles:u", 1.0, 100.0), line("1", "cycles:u", None, 0.0)]]
+    sessions = [[line("1", "cycles:u", 9.0, 100.0), line("0", "cycles:u", 1000.0, 50.0)],
+                [line("1", "cycles:u", 7.0, 100.0), line("0", "cycles:u", 1100.0, 70.0)],
+                [line("1", "cycles:u", 1.0, 100.0), line("0", "cycles:u", None, 0.0)]]
     row = demo.evaluate("unpatched", sessions, 7)
     want = {"name": "unpatched", "sessions": 3, "events": 3, "counters_in_use": 7,
             "lines": 6, "not_counted": 1, "min_running_pct": 0.0,
             "mean_running_pct": 70.0, "max_difference": 100}
     got = {name: row[name] for name in want}
     check(got == want, f"{got}")
+
+
+def what_the_demo_refuses():
+    good = {"sessions": 4, "events": 8, "counters_in_use": 2, "lines": 12,
+            "not_counted": 0, "min_running_pct": 100.0}
+    check(not demo.faults(good), "a fault of a good row")
+    for bad in ({"not_counted": 1}, {"min_running_pct": 99.99}, {"counters_in_use": 1},
+                {"counters_in_use": 3}):
+        check(len(demo.faults({**good, **bad})) == 1, f"taken for good: {bad}")
+
+
+def counts_that_name_no_cpu_are_the_workloads():
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place) / "session1.json"
+        path.write_text('# started on Mon\n{"counter-value" : "7.000000", '
+                        '"event" : "cycles:u", "pcnt-running" : 100.00}\n')
+        got = demo.read_session(path)
+    check(got == [{"cpu": demo.WORKLOAD_CPU, "event": "cycles:u", "value": 7.0,
+                   "running": 100.0}], f"{got}")
 
 
 PERF_TEST = """\
@@ -314,7 +333,8 @@ TESTS = (
     the_list_of_known_reports_is_good, a_good_guest_is_good, a_scenario_that_fails_is_seen,
     guests_that_break_are_bad, results_come_out_whole, a_symbol_that_kconfig_drops_is_named,
     archives_are_the_same_every_time, kunit_output_is_taken_from_the_log,
-    a_stress_run_has_to_end_well, the_demo_counts_as_it_should, perf_test_output_is_understood,
+    a_stress_run_has_to_end_well, the_demo_counts_as_it_should, what_the_demo_refuses,
+    counts_that_name_no_cpu_are_the_workloads, perf_test_output_is_understood,
     entries_of_perf_test_are_compared, the_list_of_perf_tests_is_good)
 
 

@@ -53,14 +53,19 @@ def git(*args, cwd=LINUX, env=None, data=None, check=True, text=True):
 
 
 def create():
-    """Make the (still empty) git tree build/linux."""
-    if (LINUX / ".git/HEAD").exists():
-        return
-    LINUX.mkdir(parents=True, exist_ok=True)
-    git("init", "-q", "-b", BRANCH)
-    for name, value in (("gc.auto", "0"), ("notes.rewriteRef", "refs/notes/commits"),
+    """Make the (still empty) git tree build/linux, and its settings."""
+    if not (LINUX / ".git/HEAD").exists():
+        LINUX.mkdir(parents=True, exist_ok=True)
+        git("init", "-q", "-b", BRANCH)
+    # Of a pattern git does not say that there are no notes yet.
+    for name, value in (("gc.auto", "0"), ("notes.rewriteRef", "refs/notes/*"),
                         ("notes.rewrite.amend", "true"),
                         ("notes.rewrite.rebase", "true")):
+        configure(name, value)
+
+
+def configure(name, value):
+    if git("config", "--local", name, check=False) != value:
         git("config", name, value)
 
 
@@ -69,8 +74,8 @@ def set_identity():
     for name in ("user.name", "user.email"):
         value = subprocess.run(["git", "config", name], cwd=steps.ROOT, text=True,
                                stdout=subprocess.PIPE).stdout.strip()
-        if value and git("config", "--local", name, check=False) != value:
-            git("config", name, value)
+        if value:
+            configure(name, value)
 
 
 def commit(name):

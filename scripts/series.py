@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
 """The series in its three forms.
 
- stored      linux/ + patches/: new files whole, one patch file per commit with
-             its message and its edits to existing files. New files are named
-             under the "---" line of the patch as "Adds: PATH", before whatever
-             else is written there for reviewers.
+ stored      linux/ + patches/: new files whole, as the last commit leaves them,
+             one patch file per commit with its message and its edits to files
+             that are there before it. New files are named under the "---" line
+             of the patch as "Adds: PATH", before whatever else is written there
+             for reviewers.
  commits     in build/linux. Text under "---" is a git note of the commit.
  mail        build/series: what is sent, complete diffs and a cover letter.
 """
@@ -37,12 +38,13 @@ class Patch:
         head, line, rest = self.text.partition("\n---\n")
         if not line:
             raise SeriesError(f"{path.name}: no line \"---\" after the message")
-        under = re.split(r"^(?=diff --git )", rest, maxsplit=1, flags=re.M)
-        self.adds = re.findall(r"^Adds: (.*)$", under[0], re.M)
-        self.note = re.sub(r"^Adds: .*\n", "", under[0], flags=re.M).strip()
+        under, *diffs = re.split(r"^(?=diff --git )", rest, flags=re.M)
+        self.adds = re.findall(r"^Adds: (.*)$", under, re.M)
+        self.note = re.sub(r"^Adds: .*\n", "", under, flags=re.M).strip()
         # What git am gets: it takes the text for a broken diff if none follows.
-        self.mail = head + "\n" + "".join(["---\n", *under[1:]] if under[1:] else [])
-        self.edits = re.findall(r"^diff --git a/(.*) b/\1$", rest, re.M)
+        self.mail = head + "\n" + "".join(["---\n", *diffs] if diffs else [])
+        self.edits = {match[1]: diff for diff in diffs
+                      if (match := re.match(r"diff --git a/(.*) b/\1\n", diff))}
 
 
 def read_patches(directory):
@@ -83,12 +85,12 @@ def assemble(base, linux, patches_dir, scratch="assemble"):
     """
     linux, patches = Path(linux), read_patches(patches_dir)
     check_adds(patches, base, linux)
-    paths = {path for patch in patches for path in patch.adds + patch.edits}
+    paths = {path for patch in patches for path in [*patch.adds, *patch.edits]}
     head = base
     if not patches:
         return head
     with sparse_worktree(scratch, base, paths) as where:
-        for patch in patches:
+        for number, patch in enumerate(patches, 1):
             try:
                 git("am", "-q", "--empty=keep", "--keep-non-patch", "--no-gpg-sign",
                     cwd=where, data=patch.mail,
@@ -98,6 +100,7 @@ def assemble(base, linux, patches_dir, scratch="assemble"):
             for path in patch.adds:
                 (where / path).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(linux / path, where / path)
+                as_added(path, patches[number:], where)
             if patch.adds:
                 git("add", "-f", "--sparse", "--", *patch.adds, cwd=where)
             who = author("HEAD", where)
@@ -108,7 +111,28 @@ def assemble(base, linux, patches_dir, scratch="assemble"):
                 git("notes", "add", "-f", "-F", "-", head, data=patch.note + "\n")
             else:
                 git("notes", "remove", "--ignore-missing", head)
+        # A file may have places that look alike, and a mode that the edits do not know.
+        for path in stored_files(linux):
+            if not same_file(linux / path, where / path):
+                raise SeriesError(f"linux/{path} is not what the patches that edit it make of "
+                                  f"it\n{advice(path)}")
     return head
+
+
+def as_added(path, later, where):
+    """Make WHERE/PATH, which is as the LATER patches leave it, what it was before them."""
+    for patch in reversed(later):
+        if path in patch.edits:
+            try:
+                git("apply", "-R", cwd=where, data=patch.edits[path])
+            except GitError as error:
+                raise SeriesError(f"the edit that {patch.name} makes to {path} is not found in "
+                                  f"linux/{path}:\n{error}\n{advice(path)}") from None
+
+
+def advice(path):
+    return (f"To change what a patch edits: undo the change of linux/{path}, make it in "
+            "build/linux, commit it there and run: make export")
 
 
 def author(commit, where=None):
@@ -145,21 +169,21 @@ def changed(commit):
 
 
 def added_files(commits):
-    """The new files of each commit: {commit: [path]}. A new file is whole in
-    linux/, so a second commit that touches it could not be told apart."""
+    """The new files of each commit: {commit: [path]}. A new file is in linux/ as
+    the last commit leaves it, so that it has to be there, and of one mode."""
     owner, added = {}, {}
     for commit in commits:
         added[commit] = []
         for status, mode, path in changed(commit):
-            if path in owner:
+            if path in owner and mode != owner[path][1]:
                 raise SeriesError(
-                    f"{path} is new in {short(owner[path])} and changed again in "
-                    f"{short(commit)}; put all of it in one commit "
-                    "(git commit --fixup and git rebase -i --autosquash)")
+                    f"{path} is new in {short(owner[path][0])}; {short(commit)} deletes or "
+                    "renames it or changes its mode, and may only edit it: have it right from "
+                    "the start (git commit --fixup and git rebase -i --autosquash)")
             if status == "A":
                 if mode not in ("100644", "100755"):
                     raise SeriesError(f"{path} in {short(commit)} is not a plain file")
-                owner[path] = commit
+                owner[path] = commit, mode
                 added[commit].append(path)
     return added
 
@@ -183,7 +207,7 @@ def export(base, head, dest):
         for path in added[commit]:
             target = dest / "linux" / path
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(git("cat-file", "blob", f"{commit}:{path}", text=False))
+            target.write_bytes(git("cat-file", "blob", f"{head}:{path}", text=False))
             if any(mode == "100755" for _, mode, name in changed(commit) if name == path):
                 target.chmod(0o755)
     made = assemble(base, dest / "linux", dest / "patches", "export")
@@ -229,11 +253,14 @@ def install(source, dest):
             prune(dest / part / path, dest / part)
         for path in sorted(wanted):
             origin, target = source / part / path, dest / part / path
-            same = (path in present and target.read_bytes() == origin.read_bytes()
-                    and target.stat().st_mode & 0o100 == origin.stat().st_mode & 0o100)
-            if not same:
+            if path not in present or not same_file(origin, target):
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(origin, target)
+
+
+def same_file(one, other):
+    return (one.read_bytes() == other.read_bytes()
+            and one.stat().st_mode & 0o100 == other.stat().st_mode & 0o100)
 
 
 def prune(path, top):

@@ -19,23 +19,36 @@
  *	        first:  event C (opened by process 1) > counter 0
  *
  * A perf_event_dup is the entry for one configuration (struct perf_dup_key) in
- * the dup table of a context. While a single event is linked to it, that event
- * counts as if there were no dups. The second one brings a master: a virtual
- * event that has no file descriptor, no user and no group, and that is the only
- * one of them which the PMU driver ever gets to see. Events that count through
- * a master are attached to the dup; core.c reaches their PMU by event_pmu_add()
- * and its siblings, which come here for an attached event.
+ * the dup table of a context. While a single event of a task is linked to it,
+ * that event counts as if there were no dups. The second one brings a master: a
+ * virtual event that has no file descriptor, no user and no group, and that is
+ * the only one of them which the PMU driver ever gets to see. Events that count
+ * through a master are attached to the dup; core.c reaches their PMU by
+ * event_pmu_add() and its siblings, which come here for an attached event.
  *
  * The first attached event that is scheduled in adds the master to the PMU, the
  * last one that is scheduled out deletes it. So the master runs when any of its
  * events does, and no event is stopped because another one is.
  *
+ * Where perf core schedules events out in order to schedule others in, those
+ * often count the same. So there, from perf_dup_keep_idle() to
+ * perf_dup_end_idle(), a master that nobody uses stays on the PMU: it is idle.
+ * Then the PMU has to be touched for what differs only. Nothing is to be the
+ * worse for that: when a group does not fit all idle masters are deleted, and it
+ * is tried again. At the end of the section no master is idle.
+ *
+ * A switch between cgroups can do without scheduling, see
+ * perf_cgroup_switch_light(): what counts for the one cgroup ends at the value of
+ * master->count at which what counts for the other begins.
+ *
  * Programs count the counters of a PMU by opening equal events until they
  * multiplex. They can go on: the k-th equal event that one process (the opener)
  * has on one target (the task, the CPU, or the cgroup on the CPU) belongs to the
- * dup with ordinal k. An opener's events thus have distinct counters, and share
- * them with other openers only. Events of one task that are bound to different
- * CPUs are on one target; they get distinct ordinals though they never meet.
+ * dup with ordinal k. An opener's events on one target thus have distinct
+ * counters, and share them with other openers, or with its own on a task that
+ * runs on the CPU: there equal ordinals meet. Events of one task that are bound to
+ * different CPUs are on one target; they get distinct ordinals though they never
+ * meet.
  *
  *			Counting
  *
@@ -93,9 +106,10 @@
  * runs in process context before the event is installed: it takes the snapshot
  * of what the event counts, looks for the dup of the same key and ordinal, and
  * links the event to it (perf_event::dup_link). The first event of a kind brings
- * the dup, the second one brings the master and has the first handed over to it,
- * see perf_dup_take_over(). Whatever fails on the way: the event has a counter
- * of its own, as it would have without all this.
+ * the dup. In the context of a CPU it brings the master as well; else, or if that
+ * failed, the second one does, and has the first handed over to it, see
+ * perf_dup_take_over(). Whatever fails on the way: the event has a counter of its
+ * own, as it would have without all this.
  *
  * perf_dup_detach() unlinks an event that is removed from its context; the dup
  * leaves the table with its last event. The event keeps its reference, which is
@@ -103,21 +117,46 @@
  * and its PMU. So a master does not outlive the last of its events, and needs
  * neither a work item nor a reference on the context.
  *
+ *			Tasks and CPUs
+ *
+ * An event of a task and one of the CPU that the task runs on are in different
+ * contexts, but what runs on a CPU at one time is that CPU's affair. So the dups
+ * of a CPU's context can be borrowed: an event of a task that is scheduled in
+ * counts through the dup of the same key and ordinal of that CPU, if there is
+ * one, and perf_event::dup says so until it is scheduled out. For that, a dup of
+ * a CPU's context has a master from its first event on.
+ *
+ * The events of the CPU can come and go meanwhile. One that comes makes perf
+ * schedule, unless its counter runs, and then the task borrows. When the last one
+ * goes, the dup can not be borrowed any more, but whoever does counts on until he
+ * is scheduled out; so that the dup can be freed, perf_dup_put() sees to that.
+ *
+ * A task that can read counters from user space does not borrow: it would see
+ * what its CPU counted for others. One that comes to read them, say by mapping a
+ * page, does not from when it is scheduled in next. The page of an event that has
+ * borrowed has index 0.
+ *
  *			Locking
  *
- * 1. The table, perf_event_dup::{node,users,nr_linked,first,master}, and
- *    perf_event::dup of an event that is not ACTIVE, change under ctx->lock and
- *    ctx->mutex; one of the two suffices to look. The context of a task that is
- *    being forked can not be found by anybody who would link events there, only
- *    by those who remove them, when an inherited event is closed. So the fork
- *    does without ctx->mutex, and looks under ctx->lock.
+ * 1. The table, perf_event_dup::{node,users,nr_linked,master}, change under
+ *    ctx->lock and ctx->mutex; one of the two suffices to look.
+ *    perf_event_dup::first, perf_event::dup, and for a CPU's context
+ *    perf_dup_cpu::{lends,nr_lends}, change under ctx->lock, and are looked at
+ *    under it or, the first two, by the CPU that the event is ACTIVE on. The
+ *    context of a task that is being forked can not be found by anybody who would
+ *    link events there, only by those who remove them, when an inherited event is
+ *    closed. So the fork does without ctx->mutex, and looks under ctx->lock.
  *
- * 2. What runs, that is perf_event_dup::{nr_active,added_gen,pages,nr_pages} and
- *    perf_event::dup_run, belongs to the CPU on which the context is active,
- *    with interrupts off; an event that is ACTIVE is attached on that CPU. An
- *    unlink on any other CPU is of an event that is not ACTIVE. The list of
- *    pages changes with the PMU disabled and in the order of RCU, since NMIs of
- *    the PMU walk it.
+ * 2. What runs, that is perf_event_dup::{nr_active,nr_pinned,nr_lent,added_gen,
+ *    added_group,idle_node,switch_seq,switch_count,pages,nr_pages} and
+ *    perf_event::dup_run, belongs to the CPU on which the context is active, with
+ *    interrupts off; an event that is ACTIVE is attached on that CPU. So an event
+ *    of a task may be scheduled out of the dup of a CPU though only the task's
+ *    context is locked; to be scheduled into it, it has to find it, for which both
+ *    are. An unlink on any other CPU is of an event that is not ACTIVE. The list
+ *    of pages changes with the PMU disabled and in the order of RCU, since NMIs
+ *    of the PMU walk it. A dup is idle only while its context is locked, so none
+ *    is unlinked that is.
  *
  * 3. perf_dup_read(), perf_dup_start() and perf_dup_stop() may nest inside of
  *    all others and inside of themselves, from NMI, on that CPU.
@@ -127,6 +166,8 @@
  *    and CPU hotplug takes the two the other way round.
  */
 #include <linux/cgroup.h>
+#include <linux/hash.h>
+#include <linux/jhash.h>
 #include <linux/perf_event.h>
 #include <linux/pid.h>
 #include <linux/rbtree.h>
@@ -139,12 +180,6 @@
 
 /* Counted up by each event that may share: that has a perf_event::dup_link. */
 DEFINE_STATIC_KEY_DEFERRED_FALSE(perf_dup_enabled, HZ);
-
-/*
- * perf_event::dup_run of an event that is scheduled in but stopped, as are the
- * counting siblings of a throttled sampling event.
- */
-#define PERF_DUP_STOPPED	((struct perf_event_dup *)1UL)
 
 /* So many user pages of one dup can say where its counter is. */
 #define PERF_DUP_MAX_PAGES	8
@@ -160,6 +195,8 @@ enum {
 };
 
 int sysctl_perf_event_dup __read_mostly = PERF_DUP_OPENERS;
+
+DEFINE_PER_CPU(struct perf_dup_cpu, perf_dup_cpu);
 
 static const struct ctl_table perf_dup_sysctl_table[] = {
 	{
@@ -281,6 +318,8 @@ static struct perf_event_dup *perf_dup_alloc(const struct perf_dup_key *key,
 	dup->users = RB_ROOT;
 	dup->key = *key;
 	dup->ordinal = ordinal;
+	dup->hash = jhash2((const u32 *)key, sizeof(*key) / sizeof(u32), ordinal);
+	dup->cpu = -1;
 	refcount_set(&dup->refs, 1);
 
 	return dup;
@@ -311,7 +350,15 @@ static void perf_dup_put(struct perf_event_dup *dup)
 	if (dup == PERF_DUP_UNLINKED || !refcount_dec_and_test(&dup->refs))
 		return;
 
-	WARN_ON_ONCE(dup->nr_active || dup->nr_linked);
+	/*
+	 * It was unlinked under the lock of the CPU's context, which whoever
+	 * borrows holds. So this can only drop, and pairs with the release in
+	 * __perf_dup_go_home(): after that, that CPU does not look at the dup.
+	 */
+	if (smp_load_acquire(&dup->nr_lent))
+		perf_event_return_dup(dup);
+
+	WARN_ON_ONCE(dup->nr_active || dup->nr_pinned || dup->nr_linked);
 
 	if (dup->master)
 		perf_event_free_master(dup->master);
@@ -497,6 +544,11 @@ void perf_dup_detach(struct perf_event *event, struct perf_event_context *ctx)
 	if (!--dup->nr_linked) {
 		rb_erase(&dup->node, &ctx->dups);
 		RB_CLEAR_NODE(&dup->node);
+		if (!hlist_unhashed(&dup->hash_node)) {
+			hlist_del_init(&dup->hash_node);
+			WRITE_ONCE(per_cpu(perf_dup_cpu, dup->cpu).nr_lends,
+				   per_cpu(perf_dup_cpu, dup->cpu).nr_lends - 1);
+		}
 	}
 }
 
@@ -534,7 +586,8 @@ void perf_dup_visit_flexible(struct perf_event *event,
 	if (!perf_dup_attached(event))
 		return;
 
-	for (node = rb_first(&event->dup->users); node; node = rb_next(node)) {
+	/* Not those on the CPU's dup, if it counts through that one. */
+	for (node = rb_first(&event->dup_link->users); node; node = rb_next(node)) {
 		struct perf_event *leader = __node_2_user(node)->group_leader;
 
 		if (leader->attr.pinned || leader->state != PERF_EVENT_STATE_ACTIVE ||
@@ -543,6 +596,121 @@ void perf_dup_visit_flexible(struct perf_event *event,
 
 		func(leader, ctx);
 	}
+}
+
+/*
+ * Counters of the CPU
+ */
+
+static struct hlist_head *perf_dup_bucket(int cpu, u32 hash)
+{
+	return &per_cpu(perf_dup_cpu, cpu).lends[hash_32(hash, PERF_DUP_HASH_BITS)];
+}
+
+/* @dup, of a CPU's context, has its master: from now on tasks can borrow it. */
+static void perf_dup_lend(struct perf_event_dup *dup, int cpu)
+{
+	dup->cpu = cpu;
+	hlist_add_head(&dup->hash_node, perf_dup_bucket(cpu, dup->hash));
+	WRITE_ONCE(per_cpu(perf_dup_cpu, cpu).nr_lends,
+		   per_cpu(perf_dup_cpu, cpu).nr_lends + 1);
+}
+
+/*
+ * Can the task of @event read counters from user space? It is not to see there
+ * what it counts by somebody else's event.
+ */
+static bool perf_dup_user_access(struct perf_event *event)
+{
+	struct perf_event_context *ctx = event->ctx;
+
+	if (event->pmu->user_access)
+		return event->pmu->user_access(ctx->task);
+
+	return ctx->nr_user;
+}
+
+/* The dup of this CPU's context with the key and the ordinal of @event, or NULL. */
+static struct perf_event_dup *perf_dup_of_cpu(struct perf_event *event)
+{
+	struct perf_event_dup *dup, *own = event->dup_link;
+
+	lockdep_assert_irqs_disabled();
+	lockdep_assert_held(&event->ctx->lock);
+	perf_assert_cpu_ctx_locked();
+
+	/* Without its place in the table it does not share, or not any more. */
+	if (RB_EMPTY_NODE(&event->dup_node) || perf_dup_user_access(event))
+		return NULL;
+
+	hlist_for_each_entry(dup, perf_dup_bucket(smp_processor_id(), own->hash), hash_node) {
+		if (dup->hash == own->hash && !perf_dup_cmp(&own->key, own->ordinal, dup))
+			return dup;
+	}
+
+	return NULL;
+}
+
+/**
+ * perf_dup_to_use - which counter is an event of a task to count through?
+ * @event: an event with a perf_event::dup_link, whose task is current
+ *
+ * That of the CPU, unless that would be one more because only that of the
+ * task's context runs.
+ *
+ * Context: the contexts of the task and of the CPU are locked.
+ *
+ * Return: the dup, or NULL when it is to have a counter of its own.
+ */
+struct perf_event_dup *perf_dup_to_use(struct perf_event *event)
+{
+	struct perf_event_dup *own = event->dup, *dup = perf_dup_of_cpu(event);
+
+	if (dup && (dup->nr_active || !own || !own->nr_active))
+		return dup;
+
+	return own;
+}
+
+/**
+ * perf_dup_must_return - has a task borrowed what it must not use any more?
+ * @event: an event of the context in question, on this CPU
+ *
+ * Context: the context is locked.
+ */
+bool perf_dup_must_return(struct perf_event *event)
+{
+	return event->ctx->task && __this_cpu_read(perf_dup_cpu.nr_lent) &&
+	       perf_dup_user_access(event);
+}
+
+/**
+ * __perf_dup_go_home - let an event belong to the dup of its own context again
+ * @event: an event that is not on the PMU any more, and that nobody can read
+ *
+ * Context: the event's context is locked, interrupts are off.
+ */
+void __perf_dup_go_home(struct perf_event *event)
+{
+	struct perf_event_dup *dup = event->dup, *own = event->dup_link;
+
+	lockdep_assert_irqs_disabled();
+	lockdep_assert_held(&event->ctx->lock);
+
+	if (!dup || dup == own)
+		return;
+
+	/* A master that came meanwhile: there is nothing to be handed over. */
+	if (own->first == event && own->master)
+		own->first = NULL;
+
+	/* Against NMIs on this CPU: not ACTIVE by now. */
+	barrier();
+	WRITE_ONCE(event->dup, own->master ? own : NULL);
+
+	__this_cpu_dec(perf_dup_cpu.nr_lent);
+	/* Pairs with the load in perf_dup_put(). */
+	smp_store_release(&dup->nr_lent, dup->nr_lent - 1);
 }
 
 /*
@@ -609,6 +777,7 @@ static void perf_dup_show_page(struct perf_event *event,
 {
 	if (hlist_unhashed(&event->hlist_entry) &&
 	    refcount_read(&event->mmap_count) &&
+	    dup == event->dup_link &&
 	    event->hw.flags & dup->master->hw.flags & PERF_EVENT_FLAG_USER_READ_CNT &&
 	    dup->nr_pages < PERF_DUP_MAX_PAGES) {
 		dup->nr_pages++;
@@ -730,6 +899,89 @@ static void perf_dup_master_off(struct perf_event_dup *dup)
 	dup->master->oncpu = -1;
 }
 
+static void perf_dup_master_del(struct perf_event_dup *dup, int flags)
+{
+	perf_dup_set_unassigned(dup);
+	dup->key.pmu->del(dup->master, flags);
+	perf_dup_master_off(dup);
+}
+
+/*
+ * Shall the master stay on the PMU, though nobody uses it any more? Not what the
+ * group brought that does not fit: drivers undo in a transaction what was added
+ * in it, and that only. Nor what is unlinked, for it may go at any time once it
+ * is not lent any more.
+ */
+static bool perf_dup_keep(struct perf_event_dup *dup)
+{
+	struct perf_dup_cpu *cpu = this_cpu_ptr(&perf_dup_cpu);
+
+	return cpu->keep && dup->added_group != cpu->group &&
+	       !RB_EMPTY_NODE(&dup->node);
+}
+
+/**
+ * __perf_dup_keep_idle - events are about to be scheduled out and in
+ *
+ * From now to __perf_dup_end_idle() masters stay on the PMU.
+ *
+ * Context: the contexts of these events are locked, interrupts are off, their
+ * PMUs are disabled if anything is added to them.
+ */
+void __perf_dup_keep_idle(void)
+{
+	struct perf_dup_cpu *cpu = this_cpu_ptr(&perf_dup_cpu);
+
+	lockdep_assert_irqs_disabled();
+	WARN_ON_ONCE(!hlist_empty(&cpu->idle));
+
+	cpu->keep = true;
+	/* What was added by the last group so far is as good as any other. */
+	cpu->group++;
+}
+
+/**
+ * __perf_dup_drop_idle - delete the masters that nobody uses
+ * @pmu: of this PMU, or NULL for all
+ *
+ * Context: as for __perf_dup_keep_idle(), outside of transactions
+ *
+ * Return: whether there were any.
+ */
+bool __perf_dup_drop_idle(struct pmu *pmu)
+{
+	struct perf_dup_cpu *cpu = this_cpu_ptr(&perf_dup_cpu);
+	struct perf_event_dup *dup;
+	struct hlist_node *next;
+	bool dropped = false;
+
+	lockdep_assert_irqs_disabled();
+
+	hlist_for_each_entry_safe(dup, next, &cpu->idle, idle_node) {
+		if (pmu && dup->key.pmu != pmu)
+			continue;
+
+		dropped = true;
+		hlist_del_init(&dup->idle_node);
+		perf_pmu_disable(dup->key.pmu);
+		perf_dup_master_del(dup, 0);
+		perf_pmu_enable(dup->key.pmu);
+	}
+
+	return dropped;
+}
+
+/**
+ * __perf_dup_end_idle - events were scheduled out and in
+ *
+ * Context: as for __perf_dup_keep_idle()
+ */
+void __perf_dup_end_idle(void)
+{
+	__perf_dup_drop_idle(NULL);
+	__this_cpu_write(perf_dup_cpu.keep, false);
+}
+
 /*
  * Attach the event that was alone once it is scheduled out, if it could not be
  * handed over while it was ACTIVE.
@@ -745,29 +997,15 @@ static void perf_dup_adopt(struct perf_event_dup *dup)
 	WRITE_ONCE(first->dup, dup);
 }
 
-/**
- * perf_dup_add - schedule an attached event in
- * @event: the event
- * @flags: PERF_EF_START
- *
- * Context: the event's context is locked and active on this CPU, interrupts are
- * off, the PMU is disabled.
- *
- * Return: 0, or the error of the PMU that has no room for the master.
- */
-int perf_dup_add(struct perf_event *event, int flags)
+/* Let @event count through @dup from now on. */
+static int __perf_dup_add(struct perf_event *event, struct perf_event_dup *dup,
+			  int flags)
 {
-	struct perf_event_dup *dup = event->dup;
 	struct perf_event *master = dup->master;
 	int ret;
 
-	lockdep_assert_irqs_disabled();
-	lockdep_assert_held(&event->ctx->lock);
-
-	if (unlikely(dup->first))
-		perf_dup_adopt(dup);
-
-	if (dup->nr_active) {
+	if (dup->nr_active || !hlist_unhashed(&dup->idle_node)) {
+		hlist_del_init(&dup->idle_node);
 		/* Not credited with what others counted before. */
 		perf_dup_read_master(dup);
 		dup->nr_active++;
@@ -781,6 +1019,7 @@ int perf_dup_add(struct perf_event *event, int flags)
 		perf_dup_join(event, dup);
 
 		dup->nr_active = 1;
+		dup->added_group = __this_cpu_read(perf_dup_cpu.group);
 		master->oncpu = smp_processor_id();
 		master->state = PERF_EVENT_STATE_ACTIVE;
 
@@ -792,11 +1031,137 @@ int perf_dup_add(struct perf_event *event, int flags)
 		}
 	}
 
+	if (event->group_leader->attr.pinned)
+		dup->nr_pinned++;
+
 	/* The driver does this for the events that it knows. */
 	if (unlikely(READ_ONCE(event->rb)))
 		perf_dup_show_page(event, dup);
 
 	return 0;
+}
+
+/**
+ * perf_dup_add - schedule an event in that is attached or may borrow
+ * @event: the event
+ * @flags: PERF_EF_START
+ *
+ * Context: the event's context and that of the CPU are locked and active on this
+ * CPU, interrupts are off, the PMU is disabled.
+ *
+ * Return: 0, or the error of the PMU that has no room for the master.
+ */
+int perf_dup_add(struct perf_event *event, int flags)
+{
+	struct perf_event_dup *dup = event->dup;
+
+	lockdep_assert_irqs_disabled();
+	lockdep_assert_held(&event->ctx->lock);
+
+	if (perf_dup_may_borrow(event))
+		dup = perf_dup_to_use(event);
+	if (!dup)
+		return event->pmu->add(event, flags);
+
+	if (unlikely(dup->first))
+		perf_dup_adopt(dup);
+
+	/* Undone by __perf_dup_go_home() in any case. */
+	if (dup != event->dup) {
+		WRITE_ONCE(event->dup, dup);
+		WRITE_ONCE(dup->nr_lent, dup->nr_lent + 1);
+		__this_cpu_inc(perf_dup_cpu.nr_lent);
+	}
+
+	return __perf_dup_add(event, dup, flags);
+}
+
+/*
+ * From one cgroup's events to another's
+ */
+
+/**
+ * perf_dup_begin_switch - some events are about to end where others begin
+ *
+ * Context: as for perf_dup_switch_out()
+ */
+void perf_dup_begin_switch(void)
+{
+	__this_cpu_inc(perf_dup_cpu.switch_seq);
+}
+
+/* What the master of @dup had counted when this switch came upon it. */
+static u64 perf_dup_switch_count(struct perf_event_dup *dup)
+{
+	unsigned long seq = __this_cpu_read(perf_dup_cpu.switch_seq);
+
+	if (dup->switch_seq != seq) {
+		perf_dup_read_master(dup);
+		dup->switch_count = local64_read(&dup->master->count);
+		dup->switch_seq = seq;
+	}
+
+	return dup->switch_count;
+}
+
+/**
+ * perf_dup_switch_out - an attached event goes, perhaps others come
+ * @event: an ACTIVE event that perf_dup_can_switch_out()
+ *
+ * All that go or come in one switch, and share a counter, do so at the same value
+ * of it. For events of a CPU's context, that do not borrow.
+ *
+ * Context: the event's context is locked and active on this CPU, interrupts are
+ * off, between perf_dup_keep_idle() and perf_dup_end_idle().
+ */
+void perf_dup_switch_out(struct perf_event *event)
+{
+	struct perf_event_dup *dup = event->dup;
+	u64 count = perf_dup_switch_count(dup);
+	u64 base;
+
+	lockdep_assert_irqs_disabled();
+	lockdep_assert_held(&event->ctx->lock);
+
+	WRITE_ONCE(event->dup_run, NULL);
+	/* Against NMIs on this CPU: from here on they leave the event alone. */
+	barrier();
+
+	base = local64_read(&event->dup_base);
+	/* One may have given it more before, then others begin after that. */
+	if ((s64)(count - base) < 0)
+		dup->switch_count = base;
+	else
+		local64_add(count - base, &event->count);
+
+	if (event->group_leader->attr.pinned)
+		dup->nr_pinned--;
+	if (!--dup->nr_active)
+		hlist_add_head(&dup->idle_node, this_cpu_ptr(&perf_dup_cpu.idle));
+}
+
+/**
+ * perf_dup_switch_in - an attached event comes
+ * @event: an event that perf_dup_can_switch_in(), but is ACTIVE by now
+ *
+ * Context: as for perf_dup_switch_out(); all that go are gone.
+ */
+void perf_dup_switch_in(struct perf_event *event)
+{
+	struct perf_event_dup *dup = event->dup;
+
+	lockdep_assert_irqs_disabled();
+	lockdep_assert_held(&event->ctx->lock);
+
+	hlist_del_init(&dup->idle_node);
+	dup->nr_active++;
+	if (event->group_leader->attr.pinned)
+		dup->nr_pinned++;
+
+	local64_set(&event->dup_base, perf_dup_switch_count(dup));
+	/* As in perf_dup_join() */
+	barrier();
+	WRITE_ONCE(event->dup_run, dup);
 }
 
 static void __perf_dup_stop(struct perf_event *event)
@@ -817,27 +1182,26 @@ static void __perf_dup_stop(struct perf_event *event)
 void perf_dup_del(struct perf_event *event, int flags)
 {
 	struct perf_event_dup *dup = event->dup;
-	bool last;
 
 	lockdep_assert_irqs_disabled();
 	lockdep_assert_held(&event->ctx->lock);
 
-	if (unlikely(dup->first))
+	/* It may be another context's, which is not locked. */
+	if (dup == event->dup_link && unlikely(dup->first))
 		perf_dup_adopt(dup);
 
 	/* The hand-over found no counter, see perf_dup_take_over(). */
 	if (!event->dup_run)
 		return;
 
-	last = dup->nr_active == 1;
-	if (last) {
-		/* Leaves master->count up to date. */
-		perf_dup_set_unassigned(dup);
-		dup->master->pmu->del(dup->master, flags);
-		perf_dup_master_off(dup);
-	} else {
-		dup->nr_active--;
-	}
+	if (event->group_leader->attr.pinned)
+		dup->nr_pinned--;
+
+	/* Leaves master->count up to date, if it deletes the master. */
+	if (dup->nr_active == 1 && !perf_dup_keep(dup))
+		perf_dup_master_del(dup, flags);
+	else if (!--dup->nr_active)
+		hlist_add_head(&dup->idle_node, this_cpu_ptr(&perf_dup_cpu.idle));
 
 	__perf_dup_stop(event);
 	WRITE_ONCE(event->dup_run, NULL);
@@ -845,6 +1209,20 @@ void perf_dup_del(struct perf_event *event, int flags)
 	/* It may have lost its buffer meanwhile. */
 	if (unlikely(READ_ONCE(event->rb) || dup->nr_pages))
 		perf_dup_hide_page(event, dup);
+}
+
+/**
+ * perf_dup_unpin - an attached event is about to lose its leader, which is pinned
+ * @event: the event; it need not be scheduled in
+ *
+ * Context: the event's context is locked; if the event is ACTIVE, on its CPU
+ */
+void perf_dup_unpin(struct perf_event *event)
+{
+	lockdep_assert_held(&event->ctx->lock);
+
+	if (event->dup_run)
+		event->dup->nr_pinned--;
 }
 
 /**
@@ -947,6 +1325,12 @@ static void perf_dup_take_over(struct perf_event *event,
 		return;
 	}
 
+	/* It counts through a dup of the CPU, see __perf_dup_go_home(). */
+	if (event->dup) {
+		dup->first = NULL;
+		return;
+	}
+
 	throttled = event->hw.interrupts == MAX_INTERRUPTS;
 	perf_pmu_disable(pmu);
 
@@ -966,7 +1350,7 @@ static void perf_dup_take_over(struct perf_event *event,
 	}
 
 	/* [D] */
-	if (!perf_dup_add(event, PERF_EF_START)) {
+	if (!__perf_dup_add(event, dup, PERF_EF_START)) {
 		dup->first = NULL;
 		if (throttled)
 			perf_dup_stop(event, 0);
@@ -1006,6 +1390,8 @@ static void __perf_dup_attach(struct perf_event *event,
 			      unsigned int ordinal)
 {
 	struct perf_event_dup *dup, *new = NULL, *old = event->dup_link;
+	/* Tasks may borrow it. */
+	bool lends = !ctx->task && key->pmu->task_ctx_nr != perf_invalid_context;
 	struct perf_event *master = NULL, *first = NULL;
 
 	WRITE_ONCE(event->dup, NULL);
@@ -1017,10 +1403,10 @@ static void __perf_dup_attach(struct perf_event *event,
 			break;
 		raw_spin_unlock_irq(&ctx->lock);
 
-		if (dup)
-			master = perf_dup_alloc_master(event, key);
-		else
+		if (!dup)
 			new = perf_dup_alloc(key, ordinal);
+		if (!master && (dup || (new && lends)))
+			master = perf_dup_alloc_master(event, key);
 
 		if (dup ? !master : !new) {
 			/* Not shared. */
@@ -1029,16 +1415,23 @@ static void __perf_dup_attach(struct perf_event *event,
 		}
 	}
 
-	if (!dup) {
-		swap(dup, new);
-		dup->first = event;
-		rb_add(&dup->node, &ctx->dups, perf_dup_less);
-	} else {
+	if (dup) {
 		refcount_inc(&dup->refs);
-		if (!dup->master) {
-			swap(dup->master, master);
-			dup->master->dup_run = dup;
-		}
+	} else {
+		swap(dup, new);
+		rb_add(&dup->node, &ctx->dups, perf_dup_less);
+	}
+
+	if (!dup->master && master) {
+		swap(dup->master, master);
+		dup->master->dup_run = dup;
+		if (lends)
+			perf_dup_lend(dup, event->cpu);
+	}
+
+	if (!dup->master) {
+		dup->first = event;
+	} else {
 		WRITE_ONCE(event->dup, dup);
 
 		first = dup->first;

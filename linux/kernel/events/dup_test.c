@@ -53,6 +53,8 @@
 #include <linux/prandom.h>
 #include <linux/random.h>
 #include <linux/sched/clock.h>
+#include <linux/sched/signal.h>
+#include <linux/sched/task.h>
 #include <linux/smp.h>
 
 #include "internal.h"
@@ -132,6 +134,8 @@ struct model_cpu {
 	/* Where the last master that was added had a counter before, and its CPU. */
 	int			hint;
 	int			hint_cpu;
+	/* How many there were when an exclusive event was added. */
+	int			beside_exclusive;
 	int			nr;
 	bool			disabled;
 	bool			added;
@@ -146,6 +150,8 @@ struct model {
 	/* event_init(): a user's event comes first, its master second. */
 	bool				opening;
 	bool				refuse_masters;
+	/* What model_user_access() says, if that is the PMU's. */
+	bool				user_access;
 	bool				no_share;
 	u64				hw_config;
 	/* And what it sets in hw.flags, and makes different for a master. */
@@ -174,6 +180,9 @@ struct model {
 
 /* What perf_event::pmu_private of the model's events points to. */
 static char model_user, model_master;
+
+/* The one whose PMU has pmu::user_access(), which is not told. */
+static struct model *model_with_access;
 
 #define to_model(p)	container_of((p), struct model, pmu)
 
@@ -430,6 +439,8 @@ static int model_add(struct perf_event *event, int flags)
 		c->hint = event->hw.idx;
 		c->hint_cpu = event->hw.last_cpu;
 	}
+	if (event->attr.exclusive)
+		c->beside_exclusive = c->nr;
 	event->hw.state = PERF_HES_STOPPED;
 	/* As x86 does: what counts is what it was after event_init(). */
 	event->hw.config ^= BIT_ULL(40);
@@ -659,7 +670,7 @@ static void model_destroy(struct perf_event *event)
 static int model_event_init(struct perf_event *event)
 {
 	struct model *m = to_model(event->pmu);
-	bool user = m->opening;
+	bool user = m->opening || event->parent;
 
 	if (event->attr.type != m->pmu.type)
 		return -ENOENT;
@@ -680,6 +691,24 @@ static int model_event_init(struct perf_event *event)
 		event->hw.flags |= PERF_EVENT_FLAG_NO_SHARE;
 
 	return 0;
+}
+
+/* As on x86: the task may read counters, whatever its events allow. */
+static bool model_user_access(struct task_struct *task)
+{
+	struct model *m = READ_ONCE(model_with_access);
+
+	if (task != current)
+		model_broken(m, "access of a task that does not run");
+
+	return READ_ONCE(m->user_access);
+}
+
+static void model_use_access(struct model *m, bool access)
+{
+	WRITE_ONCE(model_with_access, m);
+	m->user_access = access;
+	m->pmu.user_access = model_user_access;
 }
 
 /* As on powerpc, whoever may read it. */
@@ -769,8 +798,14 @@ struct dup_test {
 	/* That the next event is opened for, and the one of the test's task. */
 	int			cgroup;
 	int			task_cgroup;
+	/* Counters in use when the clock last advanced in the test's task. */
+	int			used_in_task;
 	/* Not to compare for how long events of cgroups were enabled. */
 	bool			ignore_cgroup_enabled;
+	/* Nor what an NMI reads. */
+	bool			ignore_nmi_values;
+	/* Whether random events have user pages. */
+	bool			random_pages;
 	int			old_mode;
 	bool			unregistered;
 };
@@ -812,7 +847,7 @@ static void dup_test_nmi(struct model *m)
 		/* Without sharing, it may come upon an event that add() or del() is busy with. */
 		if (!READ_ONCE(event->dup) || READ_ONCE(event->oncpu) != smp_processor_id())
 			continue;
-		if (perf_event_read_local(event, &value, NULL, NULL))
+		if (perf_event_read_local(event, &value, NULL, NULL) || t->ignore_nmi_values)
 			continue;
 
 		if (value > ev->expected)
@@ -949,8 +984,11 @@ static void advance(struct kunit *test, u64 ticks)
 
 static void advance_work_fn(struct kthread_work *work)
 {
+	struct advance *a = container_of(work, struct advance, work);
+
 	guard(irq)();
-	advance_fn(container_of(work, struct advance, work));
+	a->t->used_in_task = model_used(&a->t->model, smp_processor_id());
+	advance_fn(a);
 }
 
 /* Let the clock advance while the test's task runs. */
@@ -981,17 +1019,46 @@ static void no_rotation(struct kunit *test)
 		ms_to_ktime(24 * 60 * 60 * MSEC_PER_SEC);
 }
 
+static void rotate_fn(void *info)
+{
+	struct perf_cpu_pmu_context *cpc = info;
+
+	guard(raw_spinlock)(&cpc->hrtimer_lock);
+	cpc->hrtimer_active = 1;
+	hrtimer_start(&cpc->hrtimer, 0, HRTIMER_MODE_REL_PINNED_HARD);
+}
+
+/* After no_rotation(): the timer goes off, once and now. */
+static void rotate(struct kunit *test)
+{
+	struct dup_test *t = test->priv;
+	struct perf_cpu_pmu_context *cpc = *per_cpu_ptr(t->model.pmu.cpu_pmu_context, t->cpu);
+	struct hrtimer *timer = &cpc->hrtimer;
+
+	KUNIT_ASSERT_EQ(test, smp_call_function_single(t->cpu, rotate_fn, cpc, 1), 0);
+	for (int i = 0; i < 10000; i++) {
+		if (!hrtimer_active(timer) || hrtimer_get_remaining(timer) > NSEC_PER_SEC)
+			return;
+		usleep_range(50, 100);
+	}
+	KUNIT_FAIL_AND_ABORT(test, "no rotation");
+}
+
 static void busy_work_fn(struct kthread_work *work)
 {
 	struct busy *busy = container_of(work, struct busy, work);
 
-	while (!READ_ONCE(busy->stop))
+	while (!READ_ONCE(busy->stop)) {
 		cond_resched();
+		/* An emulator goes on with the other CPU. */
+		cpu_relax();
+	}
 }
 
-/* The task of the test runs from here to end_busy(), once in a test. */
+/* The task of the test runs from here to end_busy(). */
 static void begin_busy(struct dup_test *t)
 {
+	WRITE_ONCE(t->busy.stop, false);
 	kthread_init_work(&t->busy.work, busy_work_fn);
 	kthread_queue_work(t->worker, &t->busy.work);
 }
@@ -1000,6 +1067,7 @@ static void end_busy(struct dup_test *t)
 {
 	WRITE_ONCE(t->busy.stop, true);
 	kthread_flush_work(&t->busy.work);
+	sched_set_normal(t->worker->task, 0);
 }
 
 static void no_work_fn(struct kthread_work *work)
@@ -1081,7 +1149,8 @@ static struct dup_event *open_event(struct kunit *test, int opener, struct perf_
 		ev++;
 	KUNIT_ASSERT_LT(test, ev - t->events, NR_EVENTS);
 
-	attr.type = t->model.pmu.type;
+	if (!attr.type)
+		attr.type = t->model.pmu.type;
 	attr.size = sizeof(attr);
 
 	pid = opener_pid(test, opener);
@@ -1097,7 +1166,8 @@ static struct dup_event *open_event(struct kunit *test, int opener, struct perf_
 	KUNIT_ASSERT_FALSE_MSG(test, IS_ERR(event), "open: %ld", PTR_ERR(event));
 
 	*ev = (struct dup_event) {
-		.rate = model_rate(&attr, t->model.hw_config),
+		.rate = attr.type == PERF_TYPE_SOFTWARE ? 0 :
+			model_rate(&attr, t->model.hw_config),
 		.cgroup = cgroup,
 	};
 	WRITE_ONCE(ev->event, event);
@@ -1121,6 +1191,22 @@ static struct dup_event *open_cpu(struct kunit *test, int opener, struct perf_ev
 	return open_event(test, opener, attr, t->cpu, NULL, NULL);
 }
 
+/*
+ * On the CPU of the test, but without a master: the driver refuses that. The event
+ * has a counter of its own until the next one comes, and is handed over then.
+ */
+static struct dup_event *open_alone(struct kunit *test, int opener, struct perf_event_attr attr)
+{
+	struct dup_test *t = test->priv;
+	struct dup_event *ev;
+
+	t->model.refuse_masters = true;
+	ev = open_cpu(test, opener, attr);
+	t->model.refuse_masters = false;
+
+	return ev;
+}
+
 /* On the target of its group. */
 static struct dup_event *open_sibling(struct kunit *test, int opener, struct dup_event *leader,
 				      struct perf_event_attr attr)
@@ -1128,6 +1214,37 @@ static struct dup_event *open_sibling(struct kunit *test, int opener, struct dup
 	struct perf_event *event = leader->event;
 
 	return open_event(test, opener, attr, event->cpu, event->hw.target, leader);
+}
+
+/* As open_plain(), of a configuration. */
+static noinline struct dup_event *open_config(struct kunit *test, int opener, u64 config)
+{
+	return open_cpu(test, opener, ATTR(.config = config));
+}
+
+static noinline struct dup_event *open_pinned(struct kunit *test, int opener, u64 config)
+{
+	return open_cpu(test, opener, ATTR(.config = config, .pinned = 1));
+}
+
+static noinline struct dup_event *open_member(struct kunit *test, struct dup_event *leader,
+					      u64 config)
+{
+	return open_sibling(test, 1, leader, ATTR(.config = config));
+}
+
+/* And without a master. */
+static struct dup_event *open_alone_sibling(struct kunit *test, int opener,
+					    struct dup_event *leader, struct perf_event_attr attr)
+{
+	struct dup_test *t = test->priv;
+	struct dup_event *ev;
+
+	t->model.refuse_masters = true;
+	ev = open_sibling(test, opener, leader, attr);
+	t->model.refuse_masters = false;
+
+	return ev;
 }
 
 /* On the task of the test. */
@@ -1150,6 +1267,16 @@ static struct dup_event *open_cgroup(struct kunit *test, int opener, int cgroup,
 	return ev;
 }
 
+/*
+ * One that the driver never sees. For a cgroup it makes perf schedule all events of
+ * the CPU when that comes or goes.
+ */
+static noinline struct dup_event *open_software(struct kunit *test, int cgroup)
+{
+	return open_cgroup(test, 0, cgroup, ATTR(.type = PERF_TYPE_SOFTWARE,
+						 .config = PERF_COUNT_SW_DUMMY));
+}
+
 static void close_event(struct dup_event *ev)
 {
 	struct perf_event *event = ev->event, *sibling;
@@ -1167,6 +1294,15 @@ static void close_event(struct dup_event *ev)
 
 	WRITE_ONCE(ev->event, NULL);
 	perf_event_release_kernel(event);
+}
+
+/* All of them, in the order in which they were opened unless some were closed. */
+static void close_events(struct kunit *test)
+{
+	struct dup_test *t = test->priv;
+
+	for (struct dup_event *ev = next_event(t, NULL); ev; ev = next_event(t, ev))
+		close_event(ev);
 }
 
 /*
@@ -1233,6 +1369,24 @@ static void __check_running(struct kunit *test, int line)
 
 #define check_running(test)	__check_running(test, __LINE__)
 
+/* What events have counted is taken for granted, to go on from there. */
+static void believe_counts(struct kunit *test)
+{
+	struct dup_test *t = test->priv;
+
+	for (struct dup_event *ev = next_event(t, NULL); ev; ev = next_event(t, ev)) {
+		ev->expected = perf_event_read_value(ev->event, &ev->enabled, &ev->running);
+		ev->seen = 0;
+	}
+}
+
+static u64 count_of(struct dup_event *ev)
+{
+	u64 enabled, running;
+
+	return perf_event_read_value(ev->event, &enabled, &running);
+}
+
 /* Do they count through one counter? */
 static bool shares(struct dup_event *a, struct dup_event *b)
 {
@@ -1288,6 +1442,39 @@ static unsigned int calls(struct kunit *test, enum model_call call)
 
 	return model_calls(&t->model, t->cpu, call);
 }
+
+/* What something costs, in calls of the driver. */
+struct cost {
+	unsigned int	calls[NR_CALLS];
+};
+
+static void get_calls(struct kunit *test, unsigned int *to)
+{
+	for (int i = 0; i < NR_CALLS; i++)
+		to[i] = calls(test, i);
+}
+
+/* Since get_calls(). */
+static void get_cost(struct kunit *test, const unsigned int *before, struct cost *cost)
+{
+	get_calls(test, cost->calls);
+	for (int i = 0; i < NR_CALLS; i++)
+		cost->calls[i] -= before[i];
+}
+
+/* It never starts or stops a counter. */
+static void __check_cost(struct kunit *test, const struct cost *cost, int add, int del,
+			 int enable, int line)
+{
+	KUNIT_EXPECT_EQ_MSG(test, cost->calls[CALL_ADD], add, "line %d", line);
+	KUNIT_EXPECT_EQ_MSG(test, cost->calls[CALL_DEL], del, "line %d", line);
+	KUNIT_EXPECT_EQ_MSG(test, cost->calls[CALL_ENABLE], enable, "line %d", line);
+	KUNIT_EXPECT_EQ_MSG(test, cost->calls[CALL_START], 0, "line %d", line);
+	KUNIT_EXPECT_EQ_MSG(test, cost->calls[CALL_STOP], 0, "line %d", line);
+}
+
+#define check_cost(test, cost, add, del, enable) \
+	__check_cost(test, cost, add, del, enable, __LINE__)
 
 static void set_counters(struct kunit *test, int nr)
 {
@@ -1599,6 +1786,131 @@ static void move_task(struct kunit *test, int cgroup)
 	t->task_cgroup = cgroup;
 }
 
+struct breaks {
+	struct task_struct	*task;
+	unsigned long		nr;
+	bool			runs;
+};
+
+static void breaks_fn(void *info)
+{
+	struct breaks *b = info;
+
+	b->runs = current == b->task;
+	b->nr = current->nvcsw + current->nivcsw;
+}
+
+/*
+ * The test's task, which is busy, runs: how often did its CPU do something else? If
+ * that is the same after some time, it did not meanwhile.
+ */
+static unsigned long busy_breaks(struct kunit *test)
+{
+	struct breaks b = { .task = test_task(test) };
+	struct dup_test *t = test->priv;
+
+	for (int i = 0; i < 100000; i++) {
+		smp_call_function_single(t->cpu, breaks_fn, &b, 1);
+		if (b.runs)
+			return b.nr;
+		usleep_range(50, 100);
+	}
+	KUNIT_FAIL_AND_ABORT(test, "the task does not run");
+
+	return 0;
+}
+
+/* As begin_busy(), at once, and hardly anything else runs on that CPU. */
+static void begin_busy_alone(struct kunit *test)
+{
+	struct dup_test *t = test->priv;
+
+	KUNIT_ASSERT_EQ(test, set_cpus_allowed_ptr(current, cpumask_of(other_cpu(test))), 0);
+	sched_set_fifo(test_task(test));
+	begin_busy(t);
+	busy_breaks(test);
+}
+
+/*
+ * Move the test's task, which is busy, between two cgroups: its CPU switches from
+ * one to the other. What that costs, without any other switches.
+ */
+static void switch_cgroup(struct kunit *test, int from, int to, struct cost *cost)
+{
+	unsigned int before[NR_CALLS];
+	unsigned long breaks;
+
+	for (int i = 0; i < 1000; i++) {
+		move_task(test, from);
+		breaks = busy_breaks(test);
+		get_calls(test, before);
+		move_task(test, to);
+		get_cost(test, before, cost);
+		if (busy_breaks(test) == breaks)
+			return;
+	}
+	KUNIT_FAIL_AND_ABORT(test, "the task is always interrupted");
+}
+
+/* An event, and what its CPU counts with, while the test's task runs. */
+struct look {
+	struct dup_test		*t;
+	struct dup_event	*ev;
+	/* That it counts through, or NULL. */
+	struct perf_event_dup	*dup;
+	int			state;
+	int			used;
+	/* Of its user page. */
+	u32			index;
+	bool			seen;
+};
+
+static void look_fn(void *info)
+{
+	struct look *look = info;
+	struct dup_event *ev = look->ev;
+
+	if (current != look->t->worker->task)
+		return;
+
+	look->dup = ev->event->dup_run;
+	look->state = ev->event->state;
+	look->used = model_used(&look->t->model, smp_processor_id());
+	look->index = dup_event_page(ev) ? dup_event_page(ev)->index : 0;
+	look->seen = true;
+}
+
+static struct look look_at(struct kunit *test, struct dup_event *ev)
+{
+	struct look look = { .t = test->priv, .ev = ev };
+
+	/* For the task to have it before the CPU is asked. */
+	for (int i = 0; i < 10000 && !look.seen; i++) {
+		busy_breaks(test);
+		smp_call_function_single(look.t->cpu, look_fn, &look, 1);
+	}
+	KUNIT_ASSERT_TRUE(test, look.seen);
+
+	return look;
+}
+
+/* The test's task, which is busy, counts by the counter of an event of its CPU, or by its own. */
+static void __check_lent(struct kunit *test, struct dup_event *ev, struct dup_event *cpu,
+			 int used, int line)
+{
+	struct look look = look_at(test, ev);
+
+	KUNIT_EXPECT_EQ_MSG(test, look.state, PERF_EVENT_STATE_ACTIVE, "line %d", line);
+	KUNIT_EXPECT_EQ_MSG(test, look.used, used, "line %d", line);
+	if (cpu)
+		KUNIT_EXPECT_PTR_EQ_MSG(test, look.dup, cpu->event->dup_link, "line %d", line);
+	else if (look.dup)
+		KUNIT_EXPECT_PTR_EQ_MSG(test, look.dup, ev->event->dup_link, "line %d", line);
+}
+
+#define check_lent(test, ev, cpu, used)	__check_lent(test, ev, cpu, used, __LINE__)
+#define check_not_lent(test, ev, used)	__check_lent(test, ev, NULL, used, __LINE__)
+
 struct throttle {
 	struct dup_test		*t;
 	struct dup_event	*leader;
@@ -1709,8 +2021,7 @@ static void dup_test_exit(struct kunit *test)
 		return;
 	m = &t->model;
 
-	for (struct dup_event *ev = next_event(t, NULL); ev; ev = next_event(t, ev))
-		close_event(ev);
+	close_events(test);
 	WRITE_ONCE(t->busy.stop, true);
 	if (t->worker) {
 		move_task(test, NO_CGROUP);
@@ -1759,25 +2070,34 @@ static void dup_suite_exit(struct kunit_suite *suite)
 
 /* ===== Test cases: who shares with whom ===== */
 
-/* Equal events of two openers use one counter, and count the same from then on. */
+/*
+ * Equal events of two openers use one counter, and count the same from then on:
+ * that of a master, which the first event of a CPU brings, or else the second one.
+ */
 static void test_two_openers(struct kunit *test)
 {
+	struct perf_event_attr attr = ATTR(.config = 1);
 	struct dup_event *a, *b;
 
-	a = open_cpu(test, 0, ATTR(.config = 1));
-	advance(test, 3);
-	KUNIT_EXPECT_EQ(test, used(test), 1);
-	KUNIT_EXPECT_EQ(test, masters(test), 0);
+	for (int alone = 0; alone < 2; alone++) {
+		a = alone ? open_alone(test, 0, attr) : open_cpu(test, 0, attr);
+		advance(test, 3);
+		KUNIT_EXPECT_EQ(test, used(test), 1);
+		KUNIT_EXPECT_EQ(test, masters(test), !alone);
+		KUNIT_EXPECT_EQ(test, !a->event->dup, alone);
 
-	b = open_cpu(test, 1, ATTR(.config = 1));
-	KUNIT_EXPECT_TRUE(test, shares(a, b));
-	KUNIT_EXPECT_EQ(test, used(test), 1);
-	KUNIT_EXPECT_EQ(test, masters(test), 1);
+		b = open_cpu(test, 1, attr);
+		KUNIT_EXPECT_TRUE(test, shares(a, b));
+		KUNIT_EXPECT_EQ(test, used(test), 1);
+		KUNIT_EXPECT_EQ(test, masters(test), 1);
 
-	advance(test, 5);
-	check_running(test);
-	KUNIT_EXPECT_EQ(test, a->expected, 8 * a->rate);
-	KUNIT_EXPECT_EQ(test, b->expected, 5 * b->rate);
+		advance(test, 5);
+		check_running(test);
+		KUNIT_EXPECT_EQ(test, a->expected, 8 * a->rate);
+		KUNIT_EXPECT_EQ(test, b->expected, 5 * b->rate);
+		close_events(test);
+		KUNIT_EXPECT_EQ(test, masters(test), 0);
+	}
 }
 
 /* Many equal events of many openers, more than there are counters, always run. */
@@ -1831,26 +2151,31 @@ static void test_different_events(struct kunit *test)
 	set_counters(test, MODEL_COUNTERS);
 	/* No ordinals that would keep them apart. */
 	sysctl_perf_event_dup = 2;
-	for (int i = 0; i < ARRAY_SIZE(attrs); i++)
-		open_cpu(test, i % 2, attrs[i]);
+	for (int alone = 0; alone < 2; alone++) {
+		t->model.refuse_masters = alone;
+		for (int i = 0; i < ARRAY_SIZE(attrs); i++)
+			open_cpu(test, i % 2, attrs[i]);
 
-	/* What the driver makes of it counts as well. */
-	t->model.hw_config = 1;
-	open_cpu(test, 0, ATTR(.config = 1));
+		/* What the driver makes of it counts as well. */
+		t->model.hw_config = 1;
+		open_plain(test, 0, t->cpu);
 
-	KUNIT_EXPECT_EQ(test, used(test), ARRAY_SIZE(attrs) + 1);
-	KUNIT_EXPECT_EQ(test, masters(test), 0);
-	advance(test, 7);
-	check_running(test);
+		KUNIT_EXPECT_EQ(test, used(test), ARRAY_SIZE(attrs) + 1);
+		KUNIT_EXPECT_EQ(test, masters(test), alone ? 0 : ARRAY_SIZE(attrs) + 1);
+		advance(test, 7);
+		check_running(test);
 
-	/* A master of each counts what its events do. */
-	t->model.hw_config = 0;
-	for (int i = 0; i < ARRAY_SIZE(attrs); i++)
-		open_cpu(test, i % 2, attrs[i]);
-	KUNIT_EXPECT_EQ(test, used(test), ARRAY_SIZE(attrs) + 1);
-	KUNIT_EXPECT_EQ(test, masters(test), ARRAY_SIZE(attrs));
-	advance(test, 7);
-	check_running(test);
+		/* A master of each counts what its events do. */
+		t->model.refuse_masters = false;
+		t->model.hw_config = 0;
+		for (int i = 0; i < ARRAY_SIZE(attrs); i++)
+			open_cpu(test, i % 2, attrs[i]);
+		KUNIT_EXPECT_EQ(test, used(test), ARRAY_SIZE(attrs) + 1);
+		KUNIT_EXPECT_EQ(test, masters(test), ARRAY_SIZE(attrs) + !alone);
+		advance(test, 7);
+		check_running(test);
+		close_events(test);
+	}
 }
 
 /* The same with the second half of each pair: each finds its partner. */
@@ -1859,10 +2184,10 @@ static void test_different_pairs(struct kunit *test)
 	struct dup_event *a, *b, *c, *d, *e, *f;
 	struct dup_test *t = test->priv;
 
-	a = open_cpu(test, 0, ATTR(.config = 1));
-	b = open_cpu(test, 0, ATTR(.config = 1, .exclude_user = 1));
+	a = open_alone(test, 0, ATTR(.config = 1));
+	b = open_alone(test, 0, ATTR(.config = 1, .exclude_user = 1));
 	t->model.hw_config = 1;
-	c = open_cpu(test, 0, ATTR(.config = 1));
+	c = open_alone(test, 0, ATTR(.config = 1));
 	advance(test, 2);
 
 	d = open_cpu(test, 1, ATTR(.config = 1));
@@ -1891,6 +2216,7 @@ static void test_equal_events(struct kunit *test)
 		{ .config = 1, .comm = 1, .mmap = 1, .task = 1 },
 		{ .config = 1, .exclude_callchain_user = 1 },
 	};
+	struct dup_test *t = test->priv;
 	struct dup_event *a, *b;
 
 	a = open_cpu(test, 0, ATTR(.config = 1));
@@ -1905,14 +2231,16 @@ static void test_equal_events(struct kunit *test)
 		close_event(b);
 	}
 
-	/* And it does not matter which of them is the first. */
+	/* And it does not matter which of them is the first, or brings the master. */
 	close_event(a);
-	for (int i = 0; i < ARRAY_SIZE(attrs); i++) {
-		a = open_cpu(test, 0, attrs[i]);
+	for (int i = 0; i < 2 * ARRAY_SIZE(attrs); i++) {
+		t->model.refuse_masters = i & 1;
+		a = open_cpu(test, 0, attrs[i / 2]);
+		t->model.refuse_masters = false;
 		perf_event_enable(a->event);
 		b = open_cpu(test, 1, ATTR(.config = 1));
 		advance(test, 3);
-		KUNIT_EXPECT_TRUE_MSG(test, shares(a, b), "attr %d", i);
+		KUNIT_EXPECT_TRUE_MSG(test, shares(a, b), "attr %d", i / 2);
 		KUNIT_EXPECT_EQ(test, used(test), 1);
 		check_events(test);
 		close_event(a);
@@ -2052,17 +2380,19 @@ static void test_sibling_off_excludes_leader(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, b->expected, 5 * b->rate);
 }
 
-/* The k-th event of one opener shares with the k-th of another one. */
-static void test_ordinals(struct kunit *test)
+static void ordinals(struct kunit *test, bool alone)
 {
+	struct dup_test *t = test->priv;
 	struct dup_event *x[3], *y[3];
 
+	t->model.refuse_masters = alone;
 	for (int i = 0; i < 3; i++) {
 		x[i] = open_cpu(test, 0, ATTR(.config = 1));
 		advance(test, 1);
 	}
+	t->model.refuse_masters = false;
 	KUNIT_EXPECT_EQ(test, used(test), 3);
-	KUNIT_EXPECT_EQ(test, masters(test), 0);
+	KUNIT_EXPECT_EQ(test, masters(test), alone ? 0 : 3);
 
 	for (int i = 0; i < 3; i++) {
 		y[i] = open_cpu(test, 1, ATTR(.config = 1));
@@ -2096,6 +2426,14 @@ static void test_ordinals(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, x[1]->event->dup_link->ordinal, 1);
 	advance(test, 1);
 	check_running(test);
+	close_events(test);
+}
+
+/* The k-th event of one opener shares with the k-th of another one. */
+static void test_ordinals(struct kunit *test)
+{
+	ordinals(test, false);
+	ordinals(test, true);
 }
 
 /* A process never sees more counters than the PMU has. */
@@ -2246,9 +2584,10 @@ static void test_hand_over(struct kunit *test)
 	for (int i = 0; i < 4; i++) {
 		struct dup_event *a, *b;
 
-		a = open_cpu(test, 0, attrs[i & 1]);
+		a = open_alone(test, 0, attrs[i & 1]);
 		/* Not read on the way. */
 		advance(test, 100);
+		KUNIT_EXPECT_NULL(test, a->event->dup);
 		b = open_cpu(test, 1, attrs[i >> 1]);
 		advance(test, 10);
 		KUNIT_EXPECT_TRUE(test, shares(a, b));
@@ -2277,8 +2616,8 @@ static void test_hand_over_hint(struct kunit *test)
 	struct dup_event *a;
 	int idx;
 
-	open_cpu(test, 2, ATTR(.config = 2));
-	a = open_cpu(test, 0, ATTR(.config = 1));
+	open_alone(test, 2, ATTR(.config = 2));
+	a = open_alone(test, 0, ATTR(.config = 1));
 	idx = a->event->hw.idx;
 	per_cpu_ptr(t->model.cpus, t->cpu)->hint = -1;
 	/* Nothing but the hand-over: events that are off cause no reschedule. */
@@ -2302,7 +2641,7 @@ static void test_hand_over_again(struct kunit *test)
 	for (int i = 0; i < 2; i++) {
 		int idx;
 
-		a = open_cpu(test, 0, ATTR(.config = 1));
+		a = open_alone(test, 0, ATTR(.config = 1));
 		t->model.refuse_master_adds = 1;
 		b = open_cpu(test, 1, ATTR(.config = 1));
 		advance(test, 10);
@@ -2334,7 +2673,7 @@ static void test_hand_over_disabled(struct kunit *test)
 	for (int i = 0; i < 3; i++) {
 		struct dup_event *a, *b, *c;
 
-		a = open_cpu(test, 0, ATTR(.config = 1, .disabled = 1));
+		a = open_alone(test, 0, ATTR(.config = 1, .disabled = 1));
 		b = open_cpu(test, 1, ATTR(.config = 1, .disabled = 1));
 		KUNIT_EXPECT_TRUE(test, linked(a, b));
 		KUNIT_EXPECT_EQ(test, used(test), 0);
@@ -2362,13 +2701,15 @@ static void test_hand_over_disabled(struct kunit *test)
 	}
 }
 
-/* A master comes with the second event, and goes with the last one. */
-static void test_master_life(struct kunit *test)
+static void master_life(struct kunit *test, bool alone)
 {
+	struct dup_test *t = test->priv;
 	struct dup_event *a, *b, *c;
 
+	t->model.refuse_masters = alone;
 	a = open_cpu(test, 0, ATTR(.config = 1));
-	KUNIT_EXPECT_EQ(test, masters(test), 0);
+	t->model.refuse_masters = false;
+	KUNIT_EXPECT_EQ(test, masters(test), !alone);
 	b = open_cpu(test, 1, ATTR(.config = 1));
 	KUNIT_EXPECT_EQ(test, masters(test), 1);
 	c = open_cpu(test, 2, ATTR(.config = 1));
@@ -2389,6 +2730,16 @@ static void test_master_life(struct kunit *test)
 	close_event(a);
 	KUNIT_EXPECT_EQ(test, masters(test), 0);
 	KUNIT_EXPECT_EQ(test, used(test), 0);
+}
+
+/*
+ * A master comes with the first event of a CPU, or with the second one if it was
+ * refused to the first, and goes with the last one.
+ */
+static void test_master_life(struct kunit *test)
+{
+	master_life(test, false);
+	master_life(test, true);
 }
 
 /* An event is disabled and enabled at will, others do not notice. */
@@ -2472,17 +2823,6 @@ static void count_on_and_read(struct model *m)
 	dup_test_nmi(m);
 }
 
-/* What it costs to open or to close an event, in calls of the driver. */
-struct cost {
-	unsigned int	calls[NR_CALLS];
-};
-
-static void get_calls(struct kunit *test, unsigned int *to)
-{
-	for (int i = 0; i < NR_CALLS; i++)
-		to[i] = calls(test, i);
-}
-
 /* Of one event more, beside @nr of as many openers. */
 static void cost_beside(struct kunit *test, int nr, struct cost *open, struct cost *close)
 {
@@ -2563,6 +2903,8 @@ static void test_read_while_counting(struct kunit *test)
 static struct nmi_point {
 	struct dup_test	*t;
 	unsigned long	addr;
+	/* What nmi_place::fn is about. */
+	struct dup_event *ev[3];
 	/* Events that are ACTIVE count on meanwhile. */
 	bool		counts;
 	int		nr;
@@ -2612,22 +2954,21 @@ static int nmi_points(unsigned long addr, unsigned long size, struct kprobe *poi
 }
 
 /* An event is read, and the counter counts on meanwhile. */
-static void nmi_in_read(struct kunit *test, struct dup_event *ev, unsigned long addr)
+static void nmi_in_read(struct kunit *test, unsigned long addr)
 {
-	u64 enabled, running;
-
 	advance(test, 10);
 	WRITE_ONCE(nmi_point.addr, addr);
 	/* Before or after the NMI: both are right. */
-	perf_event_read_value(ev->event, &enabled, &running);
+	count_of(nmi_point.ev[1]);
 	WRITE_ONCE(nmi_point.addr, 0);
 	check_events(test);
 }
 
 /* Events come and go, and are throttled. */
-static void nmi_in_others(struct kunit *test, struct dup_event *leader, struct dup_event *ev,
-			  unsigned long addr)
+static void nmi_in_others(struct kunit *test, unsigned long addr)
 {
+	struct dup_event *leader = nmi_point.ev[0], *ev = nmi_point.ev[2];
+
 	advance(test, 10);
 	WRITE_ONCE(nmi_point.addr, addr);
 	event_ioctl(test, ev, PERF_EVENT_IOC_ENABLE, false);
@@ -2642,8 +2983,10 @@ static void nmi_in_others(struct kunit *test, struct dup_event *leader, struct d
 	check_events(test);
 }
 
-static void nmi_in_throttle(struct kunit *test, struct dup_event *leader, unsigned long addr)
+static void nmi_in_throttle(struct kunit *test, unsigned long addr)
 {
+	struct dup_event *leader = nmi_point.ev[0];
+
 	advance(test, 10);
 	WRITE_ONCE(nmi_point.addr, addr);
 	throttle(test, leader);
@@ -2654,8 +2997,10 @@ static void nmi_in_throttle(struct kunit *test, struct dup_event *leader, unsign
 	check_events(test);
 }
 
-static void nmi_in_user_page(struct kunit *test, struct dup_event *ev, unsigned long addr)
+static void nmi_in_user_page(struct kunit *test, unsigned long addr)
 {
+	struct dup_event *ev = nmi_point.ev[1];
+
 	advance(test, 10);
 	WRITE_ONCE(nmi_point.addr, addr);
 	smp_call_function_single(ev->event->cpu, user_page_fn, ev->event, 1);
@@ -2665,24 +3010,103 @@ static void nmi_in_user_page(struct kunit *test, struct dup_event *ev, unsigned 
 	check_events(test);
 }
 
+/* The CPU switches from one cgroup to another. */
+static void nmi_in_switch(struct kunit *test, unsigned long addr)
+{
+	move_task(test, 0);
+	advance(test, 10);
+	WRITE_ONCE(nmi_point.addr, addr);
+	move_task(test, 2);
+	WRITE_ONCE(nmi_point.addr, 0);
+	advance(test, 3);
+	check_events(test);
+}
+
+/* And the counter counts on: for one of them or, if the NMI has read one that goes, for none. */
+static void nmi_in_counting_switch(struct kunit *test, unsigned long addr)
+{
+	u64 before[3], after[3], counted;
+
+	move_task(test, 0);
+	for (int i = 0; i < 3; i++)
+		before[i] = count_of(nmi_point.ev[i]);
+	WRITE_ONCE(nmi_point.addr, addr);
+	move_task(test, 2);
+	WRITE_ONCE(nmi_point.addr, 0);
+	for (int i = 0; i < 3; i++)
+		after[i] = count_of(nmi_point.ev[i]) - before[i];
+	believe_counts(test);
+
+	counted = after[0] + after[1];
+	KUNIT_EXPECT_LE(test, counted, after[2]);
+	if (counted)
+		KUNIT_EXPECT_EQ(test, counted, 5 * nmi_point.ev[0]->rate);
+}
+
+/* A function, and how it is run through. */
+struct nmi_place {
+	const char	*function;
+	void		(*fn)(struct kunit *test, unsigned long addr);
+	/* Only at each so many instructions, since it is slow while all are probed. */
+	int		step;
+	/* Events that are ACTIVE count on meanwhile. */
+	bool		counts;
+};
+
+static void nmi_at_place(struct kunit *test, const struct nmi_place *place,
+			 struct kprobe *points, struct kprobe **list)
+{
+	unsigned long addr = kallsyms_lookup_name(place->function), size, off;
+	struct dup_test *t = test->priv;
+	int nr, asked = 0;
+
+	KUNIT_ASSERT_TRUE(test, kallsyms_lookup_size_offset(addr, &size, &off));
+	nr = nmi_points(addr, size, points, list);
+	nmi_point.nr = 0;
+	nmi_point.counts = place->counts;
+	/* Others with the other model. */
+	for (int i = t->model.type->late ? place->step / 2 : 0; i < nr; i += place->step) {
+		asked++;
+		place->fn(test, (unsigned long)points[i].addr);
+		if (t->model.nr_broken || READ_ONCE(test->status) == KUNIT_FAILURE) {
+			kunit_err(test, "%pS", points[i].addr);
+			break;
+		}
+	}
+	unregister_kprobes(list, nr);
+	kunit_info(test, "%s: %d places, %d of them reached", place->function, asked, nmi_point.nr);
+	/* The rest is for what is rare, and is wrong. */
+	KUNIT_EXPECT_GT(test, nmi_point.nr, asked / 3);
+}
+
+static void nmi_at_places(struct kunit *test, const struct nmi_place *places, int nr)
+{
+	struct kprobe *points, **list;
+
+	points = kunit_kcalloc(test, NMI_POINTS, sizeof(*points), GFP_KERNEL);
+	list = kunit_kcalloc(test, NMI_POINTS, sizeof(*list), GFP_KERNEL);
+	KUNIT_ASSERT_TRUE(test, points && list);
+	nmi_point.t = test->priv;
+
+	for (int i = 0; i < nr; i++)
+		nmi_at_place(test, &places[i], points, list);
+}
+
 /*
  * An NMI before any single instruction of what it can interrupt: what it reads
  * is never ahead, never goes back, and all counts are exact afterwards.
  */
 static void test_nmi_anywhere(struct kunit *test)
 {
-	static const char * const functions[] = {
-		"perf_dup_read", "perf_dup_add", "perf_dup_del", "perf_dup_stop", "perf_dup_start",
-		"perf_dup_user_offset",
+	static const struct nmi_place places[] = {
+		{ "perf_dup_read", nmi_in_read, 1, true },
+		{ "perf_dup_add", nmi_in_others, 3 },
+		{ "perf_dup_del", nmi_in_others, 3 },
+		{ "perf_dup_stop", nmi_in_throttle, 1 },
+		{ "perf_dup_start", nmi_in_throttle, 1 },
+		{ "perf_dup_user_offset", nmi_in_user_page, 1 },
 	};
 	struct dup_event *leader, *a, *b;
-	struct dup_test *t = test->priv;
-	struct kprobe *points, **list;
-
-	points = kunit_kcalloc(test, NMI_POINTS, sizeof(*points), GFP_KERNEL);
-	list = kunit_kcalloc(test, NMI_POINTS, sizeof(*list), GFP_KERNEL);
-	KUNIT_ASSERT_TRUE(test, points && list);
-	nmi_point.t = t;
 
 	let_user_read(test);
 	leader = open_cpu(test, 0, ATTR(.config = 5, .sample_period = 1ULL << 40));
@@ -2691,43 +3115,69 @@ static void test_nmi_anywhere(struct kunit *test)
 	KUNIT_EXPECT_TRUE(test, shares(a, b));
 	map_event(test, a);
 
-	for (int i = 0; i < ARRAY_SIZE(functions); i++) {
-		unsigned long addr = kallsyms_lookup_name(functions[i]), size, off;
-		/* These are long, and slow while each instruction is probed. */
-		int nr, asked = 0, step = i == 1 || i == 2 ? 3 : 1;
+	nmi_point.ev[0] = leader;
+	nmi_point.ev[1] = a;
+	nmi_point.ev[2] = b;
+	nmi_at_places(test, places, ARRAY_SIZE(places));
+}
 
-		KUNIT_ASSERT_TRUE(test, kallsyms_lookup_size_offset(addr, &size, &off));
-		nr = nmi_points(addr, size, points, list);
-		nmi_point.nr = 0;
-		nmi_point.counts = i == 0;
-		for (int j = 0; j < nr; j += step) {
-			asked++;
-			addr = (unsigned long)points[j].addr;
-			if (i == 0)
-				nmi_in_read(test, a, addr);
-			else if (i < 3)
-				nmi_in_others(test, leader, b, addr);
-			else if (i < 5)
-				nmi_in_throttle(test, leader, addr);
-			else
-				nmi_in_user_page(test, a, addr);
+/* The same while an event of a task counts through a counter of its CPU. */
+static void test_nmi_borrow(struct kunit *test)
+{
+	static const struct nmi_place places[] = {
+		{ "perf_dup_read", nmi_in_read, 4, true },
+		{ "perf_dup_to_use", nmi_in_others, 6 },
+		{ "__perf_dup_go_home", nmi_in_others, 4 },
+		{ "perf_dup_add", nmi_in_others, 8 },
+		{ "perf_dup_del", nmi_in_others, 8 },
+	};
+	struct dup_test *t = test->priv;
 
-			if (t->model.nr_broken || READ_ONCE(test->status) == KUNIT_FAILURE) {
-				kunit_err(test, "%pS", points[j].addr);
-				break;
-			}
-		}
-		unregister_kprobes(list, nr);
-		kunit_info(test, "%s: %d places, %d of them reached", functions[i], asked,
-			   nmi_point.nr);
-		/* The rest is for what is rare, and is wrong. */
-		KUNIT_EXPECT_GT(test, nmi_point.nr, asked / 3);
-	}
+	nmi_point.ev[0] = open_task(test, 0, ATTR(.config = 1));
+	nmi_point.ev[1] = nmi_point.ev[0];
+	nmi_point.ev[2] = open_cpu(test, 1, ATTR(.config = 1, .disabled = 1));
+	begin_busy_alone(test);
+	nmi_at_places(test, places, ARRAY_SIZE(places));
+	end_busy(t);
+}
+
+/* And while the CPU switches between cgroups and schedules nothing. */
+static void test_nmi_switch(struct kunit *test)
+{
+	static const struct nmi_place places[] = {
+		{ "perf_dup_switch_out", nmi_in_switch, 4 },
+		{ "perf_dup_switch_in", nmi_in_switch, 4 },
+		{ "perf_cgroup_switch", nmi_in_switch, 16 },
+		/* No value is ahead of the clock, but it can be told only then whose it is. */
+		{ "perf_dup_switch_out", nmi_in_counting_switch, 2, true },
+		{ "perf_dup_switch_in", nmi_in_counting_switch, 2, true },
+	};
+	struct dup_test *t = test->priv;
+
+	need_cgroups(test);
+	for (int i = 0; i < 2; i++)
+		nmi_point.ev[i] = open_cgroup(test, 0, 2 * i, ATTR(.config = 1));
+	nmi_point.ev[2] = open_plain(test, 1, t->cpu);
+	begin_busy_alone(test);
+	nmi_at_places(test, places, 3);
+	t->ignore_nmi_values = true;
+	nmi_at_places(test, places + 3, ARRAY_SIZE(places) - 3);
+	end_busy(t);
 }
 #else
 static void test_nmi_anywhere(struct kunit *test)
 {
 	kunit_skip(test, "needs CONFIG_KPROBES");
+}
+
+static void test_nmi_borrow(struct kunit *test)
+{
+	test_nmi_anywhere(test);
+}
+
+static void test_nmi_switch(struct kunit *test)
+{
+	test_nmi_anywhere(test);
 }
 #endif
 
@@ -2784,7 +3234,7 @@ static void test_wrap(struct kunit *test)
 {
 	struct dup_event *a, *b;
 
-	a = open_cpu(test, 0, ATTR(.config = 1));
+	a = open_alone(test, 0, ATTR(.config = 1));
 	for (int i = 0; i < 4; i++) {
 		/* 10 per step: each wraps a counter of 16 bits. */
 		advance(test, 6500);
@@ -2846,7 +3296,7 @@ static void test_interrupts(struct kunit *test)
 	struct dup_event *a, *b;
 	u64 enabled, running;
 
-	a = open_cpu(test, 0, ATTR(.config = 1));
+	a = open_alone(test, 0, ATTR(.config = 1));
 	for (int i = 0; i < 4; i++) {
 		interrupt(test);
 		advance(test, 10);
@@ -3259,17 +3709,21 @@ static void test_group_ioctls(struct kunit *test)
 static void test_pinned_and_flexible(struct kunit *test)
 {
 	struct dup_event *pinned, *flexible, *a;
+	struct dup_test *t = test->priv;
 
 	set_counters(test, 1);
-	for (int i = 0; i < 4; i++) {
-		/* Which of them is first makes no difference. */
+	for (int i = 0; i < 8; i++) {
+		/* Which of them is first makes no difference, nor who brings the master. */
+		t->model.refuse_masters = i & 4;
 		if (i & 1) {
 			flexible = open_cpu(test, 0, ATTR(.config = 1));
 			advance(test, 3);
+			t->model.refuse_masters = false;
 			pinned = open_cpu(test, 1, ATTR(.config = 1, .pinned = 1));
 		} else {
 			pinned = open_cpu(test, 1, ATTR(.config = 1, .pinned = 1));
 			advance(test, 3);
+			t->model.refuse_masters = false;
 			flexible = open_cpu(test, 0, ATTR(.config = 1));
 		}
 		advance(test, 3);
@@ -3503,6 +3957,630 @@ static void test_join_filter(struct kunit *test)
 	KUNIT_EXPECT_GT(test, c->ran, 0);
 }
 
+/* ===== Test cases: groups that take no counter ===== */
+
+/*
+ * Behind a group that does not fit: what shares counters that run goes on, alone or
+ * as a group. All others wait, though there is a counter that they could have.
+ */
+static void test_rider(struct kunit *test)
+{
+	const struct model_type *type = test->param_value;
+	struct dup_event *big, *waits, *part, *rider, *group;
+	unsigned int before[NR_CALLS];
+	struct dup_test *t = test->priv;
+	struct cost cost;
+
+	no_rotation(test);
+	set_counters(test, 3);
+	open_pinned(test, 0, 1);
+	open_pinned(test, 0, 2);
+	big = open_cpu(test, 1, ATTR(.config = 3, .disabled = 1));
+	open_member(test, big, 4);
+	event_ioctl(test, big, PERF_EVENT_IOC_ENABLE, false);
+
+	waits = open_config(test, 1, 5);
+	part = open_cpu(test, 1, ATTR(.config = 1, .disabled = 1));
+	open_member(test, part, 5);
+	event_ioctl(test, part, PERF_EVENT_IOC_ENABLE, false);
+	group = open_plain(test, 2, t->cpu);
+	open_sibling(test, 2, group, ATTR(.type = PERF_TYPE_SOFTWARE,
+					  .config = PERF_COUNT_SW_DUMMY));
+	open_member(test, group, 2);
+	rider = open_plain(test, 3, t->cpu);
+
+	for (int i = 0; i < 3; i++) {
+		/* It does not share, and so makes all flexible ones be scheduled anew. */
+		get_calls(test, before);
+		close_event(open_config(test, 0, 6));
+		get_cost(test, before, &cost);
+
+		/* Only the members of the first group are tried. */
+		check_cost(test, &cost, 2, type->txn ? 2 : 1, 1);
+		KUNIT_EXPECT_EQ(test, big->event->state, PERF_EVENT_STATE_INACTIVE);
+		KUNIT_EXPECT_EQ(test, waits->event->state, PERF_EVENT_STATE_INACTIVE);
+		KUNIT_EXPECT_EQ(test, part->event->state, PERF_EVENT_STATE_INACTIVE);
+		KUNIT_EXPECT_EQ(test, group->event->state, PERF_EVENT_STATE_ACTIVE);
+		KUNIT_EXPECT_EQ(test, rider->event->state, PERF_EVENT_STATE_ACTIVE);
+		advance(test, 10);
+		check_events(test);
+	}
+	KUNIT_EXPECT_EQ(test, check_event(test, rider), 0);
+	KUNIT_EXPECT_EQ(test, used(test), 2);
+}
+
+/* An exclusive group keeps it away, as it does all others. */
+static void test_rider_exclusive(struct kunit *test)
+{
+	struct dup_test *t = test->priv;
+	struct dup_event *a, *b;
+
+	no_rotation(test);
+	open_pinned(test, 0, 1);
+	a = open_cpu(test, 2, ATTR(.config = 2, .exclusive = 1));
+	b = open_plain(test, 3, t->cpu);
+	for (int i = 0; i < 3; i++) {
+		close_event(open_config(test, 0, 6));
+		KUNIT_EXPECT_EQ(test, a->event->state, PERF_EVENT_STATE_ACTIVE);
+		KUNIT_EXPECT_EQ(test, b->event->state, PERF_EVENT_STATE_INACTIVE);
+		advance(test, 10);
+		check_events(test);
+	}
+	close_event(a);
+	rotate(test);
+	KUNIT_EXPECT_EQ(test, b->event->state, PERF_EVENT_STATE_ACTIVE);
+}
+
+/* What shares a pinned event's counter runs all the time, whoever else never fits. */
+static void test_rider_never_starves(struct kunit *test)
+{
+	struct dup_event *big, *rider;
+	struct dup_test *t = test->priv;
+
+	set_counters(test, 2);
+	open_pinned(test, 0, 1);
+	big = open_cpu(test, 1, ATTR(.config = 2, .disabled = 1));
+	open_member(test, big, 3);
+	event_ioctl(test, big, PERF_EVENT_IOC_ENABLE, false);
+	rider = open_plain(test, 2, t->cpu);
+
+	no_rotation(test);
+	for (int i = 0; i < 10; i++) {
+		advance(test, 10);
+		rotate(test);
+		KUNIT_EXPECT_EQ(test, check_event(test, rider), 0);
+	}
+	KUNIT_EXPECT_EQ(test, big->ran, 0);
+	check_events(test);
+}
+
+/*
+ * What a pinned event holds is passed over when somebody's turn ends. While nothing
+ * else runs, the first that waits is put behind the others, which fit perhaps.
+ */
+static void test_rotation_held(struct kunit *test)
+{
+	struct dup_event *big, *fits, *rider;
+	struct dup_test *t = test->priv;
+
+	no_rotation(test);
+	set_counters(test, 2);
+	open_pinned(test, 0, 1);
+	big = open_cpu(test, 1, ATTR(.config = 2, .disabled = 1));
+	open_member(test, big, 3);
+	event_ioctl(test, big, PERF_EVENT_IOC_ENABLE, false);
+	fits = open_config(test, 1, 4);
+	rider = open_plain(test, 2, t->cpu);
+
+	/* Ahead of fits: big, big and rider by turns, or it runs itself. */
+	for (int i = 0; i < 9; i++) {
+		KUNIT_EXPECT_EQ_MSG(test, fits->event->state == PERF_EVENT_STATE_ACTIVE,
+				    i % 3 == 1, "%d", i);
+		KUNIT_EXPECT_EQ(test, rider->event->state, PERF_EVENT_STATE_ACTIVE);
+		advance(test, 10);
+		rotate(test);
+	}
+	KUNIT_EXPECT_EQ(test, fits->ran, 30);
+	KUNIT_EXPECT_EQ(test, check_event(test, rider), 0);
+	check_events(test);
+
+	/* Two that need the other counter have it by turns, though rider is on as well. */
+	close_event(big);
+	for (struct dup_event *ev = next_event(t, NULL); ev; ev = next_event(t, ev)) {
+		if (ev->event->attr.config == 3)
+			big = ev;
+	}
+	fits->ran = 0;
+	big->ran = 0;
+	for (int i = 0; i < 8; i++) {
+		rotate(test);
+		advance(test, 10);
+	}
+	KUNIT_EXPECT_EQ(test, fits->ran, 40);
+	KUNIT_EXPECT_EQ(test, big->ran, 40);
+	check_events(test);
+}
+
+/* The siblings that a pinned leader leaves behind hold their counters no more. */
+static void test_rotation_unpinned(struct kunit *test)
+{
+	struct dup_event *leader, *a, *b, *rider;
+
+	no_rotation(test);
+	set_counters(test, 2);
+	leader = open_pinned(test, 0, 1);
+	a = open_sibling(test, 0, leader, ATTR(.config = 2));
+	rider = open_config(test, 1, 2);
+	advance(test, 10);
+	KUNIT_EXPECT_EQ(test, a->event->dup->nr_pinned, 1);
+
+	close_event(leader);
+	KUNIT_EXPECT_EQ(test, a->event->dup->nr_pinned, 0);
+	open_config(test, 2, 3);
+	b = open_config(test, 2, 4);
+	for (int i = 0; i < 6; i++) {
+		advance(test, 10);
+		rotate(test);
+	}
+	KUNIT_EXPECT_GT(test, b->ran, 0);
+	KUNIT_EXPECT_LT(test, a->ran, 70);
+	KUNIT_EXPECT_EQ(test, rider->ran, a->ran);
+	check_events(test);
+}
+
+/* ===== Test cases: counters that stay on the PMU while events change places ===== */
+
+/* Cgroups that count the same: the counters go on when the CPU switches. */
+static void switch_equal_sets(struct kunit *test, bool full)
+{
+	struct dup_test *t = test->priv;
+	struct dup_event *ev[2];
+	struct cost cost;
+
+	for (int i = 0; i < 2; i++) {
+		ev[i] = open_cgroup(test, 0, 2 * i, ATTR(.config = 1, .pinned = i));
+		open_sibling(test, 0, ev[i], ATTR(.config = 2));
+		if (full)
+			open_software(test, 2 * i);
+	}
+
+	begin_busy_alone(test);
+	for (int i = 0; i < 6; i++) {
+		int to = i & 1 ? 0 : 2;
+
+		switch_cgroup(test, 2 - to, to, &cost);
+		check_cost(test, &cost, 0, 0, full);
+		if (!full)
+			KUNIT_EXPECT_EQ(test, cost.calls[CALL_READ], 2);
+		advance(test, 10);
+	}
+	end_busy(t);
+	check_running(test);
+	KUNIT_EXPECT_GT(test, ev[0]->ran, 0);
+	KUNIT_EXPECT_GT(test, ev[1]->ran, 0);
+	KUNIT_EXPECT_EQ(test, used(test), 0);
+	close_events(test);
+}
+
+static void test_switch_equal_sets(struct kunit *test)
+{
+	need_cgroups(test);
+	switch_equal_sets(test, false);
+	switch_equal_sets(test, true);
+}
+
+/* What does not fit beside them has their counters, at once. */
+static void test_idle_makes_room(struct kunit *test)
+{
+	const struct model_type *type = test->param_value;
+	struct dup_test *t = test->priv;
+	struct dup_event *ev[2];
+	struct cost cost;
+
+	need_cgroups(test);
+	set_counters(test, 2);
+	for (int i = 0; i < 2; i++) {
+		ev[i] = open_cgroup(test, 0, 2 * i, ATTR(.config = 2 * i + 1));
+		open_sibling(test, 0, ev[i], ATTR(.config = 2 * i + 2));
+	}
+
+	begin_busy_alone(test);
+	for (int i = 0; i < 4; i++) {
+		int to = i & 1 ? 0 : 2;
+
+		switch_cgroup(test, 2 - to, to, &cost);
+		/* The first try finds out with the leader, or with the whole group. */
+		if (type->txn)
+			check_cost(test, &cost, 2 + 2, 2 + 2, 1);
+		else
+			check_cost(test, &cost, 1 + 2, 2, 1);
+		advance(test, 10);
+	}
+	end_busy(t);
+	check_running(test);
+	KUNIT_EXPECT_GT(test, ev[0]->ran, 0);
+	KUNIT_EXPECT_GT(test, ev[1]->ran, 0);
+}
+
+/*
+ * A group that joins a counter which nobody uses, brings another one, and then does
+ * not fit. The driver looks at what is deleted in its transaction.
+ */
+static void test_idle_and_group_fails(struct kunit *test)
+{
+	struct dup_test *t = test->priv;
+	struct dup_event *a, *b, *last;
+	struct cost cost;
+
+	need_cgroups(test);
+	no_rotation(test);
+	/* Perf updates that of a cgroup in which nothing runs on the CPU that reads. */
+	t->ignore_cgroup_enabled = true;
+	a = open_cgroup(test, 0, 0, ATTR(.config = 1));
+	open_cgroup(test, 0, 0, ATTR(.config = 5));
+	b = open_cgroup(test, 0, 2, ATTR(.config = 4, .disabled = 1));
+	open_sibling(test, 0, b, ATTR(.config = 1));
+	last = open_sibling(test, 0, b, ATTR(.config = 3));
+	event_ioctl(test, b, PERF_EVENT_IOC_ENABLE, false);
+
+	begin_busy_alone(test);
+	for (int i = 0; i < 4; i++) {
+		t->model.refuse_config = i & 1 ? 0 : 3;
+		switch_cgroup(test, 0, 2, &cost);
+		if (i & 1)
+			check_cost(test, &cost, 2, 1, 1);
+		else
+			check_cost(test, &cost, 2 + 3, 1 + 2 + 2, 1);
+		KUNIT_EXPECT_EQ(test, used(test), i & 1 ? 3 : 0);
+		advance(test, 10);
+		check_events(test);
+		move_task(test, 0);
+		advance(test, 10);
+		KUNIT_EXPECT_EQ(test, a->event->state, PERF_EVENT_STATE_ACTIVE);
+		check_events(test);
+	}
+	end_busy(t);
+	KUNIT_EXPECT_GT(test, last->ran, 0);
+	KUNIT_EXPECT_EQ(test, check_event(test, a), 0);
+}
+
+/* An exclusive group finds the PMU empty when it is added. */
+static void test_idle_and_exclusive(struct kunit *test)
+{
+	struct dup_test *t = test->priv;
+	struct model_cpu *c = per_cpu_ptr(t->model.cpus, t->cpu);
+	struct dup_event *ev;
+	struct cost cost;
+
+	need_cgroups(test);
+	open_cgroup(test, 0, 0, ATTR(.config = 1));
+	open_cgroup(test, 0, 0, ATTR(.config = 2));
+	ev = open_cgroup(test, 0, 2, ATTR(.config = 3, .exclusive = 1));
+
+	begin_busy_alone(test);
+	for (int i = 0; i < 3; i++) {
+		c->beside_exclusive = -1;
+		switch_cgroup(test, 0, 2, &cost);
+		check_cost(test, &cost, 1, 2, 1);
+		KUNIT_EXPECT_EQ(test, c->beside_exclusive, 0);
+		advance(test, 10);
+		switch_cgroup(test, 2, 0, &cost);
+		check_cost(test, &cost, 2, 1, 1);
+		advance(test, 10);
+	}
+	end_busy(t);
+	check_running(test);
+	KUNIT_EXPECT_GT(test, ev->ran, 0);
+}
+
+/* One more event, which makes all others be scheduled anew: only it is added. */
+static void test_idle_resched(struct kunit *test)
+{
+	unsigned int before[NR_CALLS];
+	struct dup_event *ev;
+	struct cost cost;
+
+	open_cpu(test, 0, ATTR(.config = 1));
+	ev = open_cpu(test, 0, ATTR(.config = 2, .pinned = 1));
+	open_sibling(test, 0, ev, ATTR(.config = 3));
+	for (int i = 0; i < 2; i++) {
+		get_calls(test, before);
+		ev = open_cpu(test, 0, ATTR(.config = 4, .pinned = i));
+		get_cost(test, before, &cost);
+		check_cost(test, &cost, 1, 0, 1);
+		advance(test, 10);
+		KUNIT_EXPECT_EQ(test, used(test), 4);
+		check_running(test);
+		close_event(ev);
+	}
+}
+
+/* With each rotation one counter changes hands; what has its turn again keeps its own. */
+static void test_idle_rotation(struct kunit *test)
+{
+	const struct model_type *type = test->param_value;
+	unsigned int before[NR_CALLS];
+	struct dup_event *ev[3];
+	struct cost cost;
+
+	no_rotation(test);
+	set_counters(test, 2);
+	for (int i = 0; i < 3; i++)
+		ev[i] = open_cpu(test, 0, ATTR(.config = 1 + i));
+
+	for (int i = 0; i < 6; i++) {
+		advance(test, 10);
+		get_calls(test, before);
+		rotate(test);
+		get_cost(test, before, &cost);
+		/* Two do not fit, of which one has room made for it. */
+		check_cost(test, &cost, 3, type->txn ? 3 : 1, 1);
+		KUNIT_EXPECT_EQ(test, used(test), 2);
+		check_events(test);
+	}
+	for (int i = 0; i < 3; i++)
+		KUNIT_EXPECT_EQ(test, ev[i]->ran, 40);
+}
+
+/* ===== Test cases: switches between cgroups that schedule nothing ===== */
+
+/*
+ * Beside what the CPU counts, for cgroups that are nested or not: no switch touches
+ * the PMU but for one read of each counter. Scheduled or not, the counts are the same.
+ */
+static void switch_beside_cpu(struct kunit *test, bool full)
+{
+	static const int route[] = { NO_CGROUP, 0, 2, 1, 0, 1, NO_CGROUP, 1, 2, NO_CGROUP };
+	struct dup_test *t = test->priv;
+	struct dup_event *ev;
+	struct cost cost;
+
+	for (int i = 0; i < 2; i++)
+		open_cpu(test, i, ATTR(.config = 1 + i, .pinned = i));
+	for (int i = 0; i < NR_CGROUPS; i++) {
+		ev = open_cgroup(test, 2, i, ATTR(.config = 1, .pinned = i == 1));
+		open_sibling(test, 2, ev, ATTR(.config = 2));
+		open_cgroup(test, 3, i, ATTR(.config = 1));
+		if (full)
+			open_software(test, i);
+	}
+
+	begin_busy_alone(test);
+	for (int i = 1; i < ARRAY_SIZE(route); i++) {
+		switch_cgroup(test, route[i - 1], route[i], &cost);
+		check_cost(test, &cost, 0, 0, full);
+		if (!full)
+			KUNIT_EXPECT_EQ(test, cost.calls[CALL_READ], 2);
+		advance(test, 10 + i);
+		if (i & 1)
+			check_running(test);
+	}
+	end_busy(t);
+	check_running(test);
+	KUNIT_EXPECT_EQ(test, used(test), 2);
+	close_events(test);
+}
+
+static void test_switch_beside_cpu(struct kunit *test)
+{
+	need_cgroups(test);
+	switch_beside_cpu(test, false);
+	switch_beside_cpu(test, true);
+}
+
+/* Where the sets differ: what nobody needs is deleted, what does not run is added. */
+static void test_switch_different_sets(struct kunit *test)
+{
+	const struct model_type *type = test->param_value;
+	struct dup_test *t = test->priv;
+	struct dup_event *a, *b;
+	struct cost cost;
+
+	need_cgroups(test);
+	a = open_cgroup(test, 0, 0, ATTR(.config = 1));
+	open_sibling(test, 0, a, ATTR(.config = 2));
+	b = open_cgroup(test, 0, 2, ATTR(.config = 1));
+
+	begin_busy_alone(test);
+	for (int i = 0; i < 3; i++) {
+		/* Scheduled: the PMU is enabled once, for all of them. */
+		switch_cgroup(test, NO_CGROUP, 0, &cost);
+		check_cost(test, &cost, 2, 0, 1);
+		advance(test, 10);
+		/* Not scheduled: only for what is deleted. */
+		switch_cgroup(test, 0, 2, &cost);
+		check_cost(test, &cost, 0, 1, 1);
+		if (!type->nmi)
+			KUNIT_EXPECT_EQ(test, cost.calls[CALL_READ], 2);
+		advance(test, 10);
+		switch_cgroup(test, 2, 0, &cost);
+		check_cost(test, &cost, 1, 0, 1);
+		advance(test, 10);
+		switch_cgroup(test, 0, NO_CGROUP, &cost);
+		check_cost(test, &cost, 0, 2, 2);
+		if (!type->nmi)
+			KUNIT_EXPECT_EQ(test, cost.calls[CALL_READ], 2);
+		advance(test, 10);
+	}
+	end_busy(t);
+	check_running(test);
+	KUNIT_EXPECT_GT(test, a->ran, 0);
+	KUNIT_EXPECT_GT(test, b->ran, 0);
+}
+
+/* Some of a group is off, or all of it: that is left so, and all else goes on. */
+static void test_switch_some_off(struct kunit *test)
+{
+	struct dup_event *leader[2], *sibling[2];
+	struct dup_test *t = test->priv;
+	struct cost cost;
+
+	need_cgroups(test);
+	open_cpu(test, 0, ATTR(.config = 1));
+	open_cpu(test, 0, ATTR(.config = 2));
+	for (int i = 0; i < 2; i++) {
+		leader[i] = open_cgroup(test, 1, 2 * i, ATTR(.config = 1));
+		sibling[i] = open_sibling(test, 1, leader[i], ATTR(.config = 2));
+	}
+
+	begin_busy_alone(test);
+	for (int i = 0; i < 8; i++) {
+		struct dup_event *off = i & 1 ? leader[i / 2 & 1] : sibling[i / 2 & 1];
+
+		event_ioctl(test, off, PERF_EVENT_IOC_DISABLE, false);
+		switch_cgroup(test, 0, 2, &cost);
+		check_cost(test, &cost, 0, 0, 0);
+		advance(test, 10);
+		check_events(test);
+		switch_cgroup(test, 2, 0, &cost);
+		check_cost(test, &cost, 0, 0, 0);
+		advance(test, 10);
+		check_events(test);
+		event_ioctl(test, off, PERF_EVENT_IOC_ENABLE, false);
+		advance(test, 10);
+	}
+	end_busy(t);
+	check_events(test);
+	KUNIT_EXPECT_EQ(test, used(test), 2);
+}
+
+/* A user page, or a group that waits, and the events are scheduled. */
+static void test_switch_in_doubt(struct kunit *test)
+{
+	struct dup_event *ev[2], *page, *waits;
+	struct dup_test *t = test->priv;
+	struct cost cost;
+
+	need_cgroups(test);
+	let_user_read(test);
+	no_rotation(test);
+	set_counters(test, 1);
+	open_cpu(test, 0, ATTR(.config = 1));
+	for (int i = 0; i < 2; i++)
+		ev[i] = open_cgroup(test, 1, 2 * i, ATTR(.config = 1));
+
+	begin_busy_alone(test);
+	switch_cgroup(test, 0, 2, &cost);
+	check_cost(test, &cost, 0, 0, 0);
+	page = open_cgroup(test, 2, 2, ATTR(.config = 1));
+	map_event(test, page);
+	for (int i = 0; i < 4; i++) {
+		int to = i & 1 ? 0 : 2;
+
+		switch_cgroup(test, 2 - to, to, &cost);
+		check_cost(test, &cost, 0, 0, 1);
+		advance(test, 10);
+		check_running(test);
+	}
+	close_event(page);
+
+	/* In one of them, or of the CPU: there may be something to rotate. */
+	for (int i = 0; i < 4; i++) {
+		move_task(test, 0);
+		if (i & 1)
+			waits = open_cpu(test, 2, ATTR(.config = 2));
+		else
+			waits = open_cgroup(test, 2, i & 2, ATTR(.config = 2));
+		switch_cgroup(test, 0, 2, &cost);
+		KUNIT_EXPECT_EQ(test, cost.calls[CALL_ENABLE], 1);
+		advance(test, 10);
+		check_events(test);
+		switch_cgroup(test, 2, 0, &cost);
+		KUNIT_EXPECT_EQ(test, cost.calls[CALL_ENABLE], 1);
+		advance(test, 10);
+		check_events(test);
+		KUNIT_EXPECT_EQ(test, waits->ran, 0);
+		close_event(waits);
+	}
+	/* And when that is gone it is as before. */
+	rotate(test);
+	switch_cgroup(test, 0, 2, &cost);
+	check_cost(test, &cost, 0, 0, 0);
+	end_busy(t);
+	for (int i = 0; i < 2; i++)
+		KUNIT_EXPECT_EQ(test, check_event(test, ev[i]), 0);
+}
+
+/* A group that is throttled goes with its sibling, which does not count, and comes back. */
+static void test_switch_throttled(struct kunit *test)
+{
+	struct dup_event *leader, *sibling, *other;
+	struct dup_test *t = test->priv;
+	struct cost cost;
+
+	need_cgroups(test);
+	open_config(test, 0, 1);
+	leader = open_cgroup(test, 1, 0, ATTR(.config = 5, .sample_period = 1ULL << 40));
+	sibling = open_member(test, leader, 1);
+	other = open_cgroup(test, 1, 2, ATTR(.config = 1));
+
+	begin_busy_alone(test);
+	for (int i = 0; i < 3; i++) {
+		switch_cgroup(test, 2, 0, &cost);
+		check_cost(test, &cost, 1, 0, 1);
+		advance(test, 10);
+		busy_breaks(test);
+		try_throttle(test, leader);
+		move_task(test, 2);
+		advance(test, 10);
+		check_running(test);
+		switch_cgroup(test, 0, 2, &cost);
+		check_cost(test, &cost, 0, 1, 1);
+		advance(test, 10);
+		check_running(test);
+	}
+	end_busy(t);
+	KUNIT_EXPECT_LT(test, sibling->ran, sibling->running);
+	KUNIT_EXPECT_GT(test, other->ran, 0);
+	KUNIT_EXPECT_EQ(test, used(test), 1);
+}
+
+/* The counter goes on in the middle of a switch: that is counted once, for who comes. */
+static void test_switch_while_counting(struct kunit *test)
+{
+	struct dup_test *t = test->priv;
+	struct dup_event *cpu, *ev[2];
+
+	need_cgroups(test);
+	cpu = open_cpu(test, 0, ATTR(.config = 1));
+	for (int i = 0; i < 2; i++)
+		ev[i] = open_cgroup(test, 1, 2 * i, ATTR(.config = 1));
+	/* Others come between the two as well, and those can not be told apart. */
+	t->model.nmi = NULL;
+
+	begin_busy_alone(test);
+	for (int i = 0, done = 0; done < 6; i++) {
+		struct dup_event *from = ev[done & 1], *to = ev[!(done & 1)];
+		u64 before[3], after[3];
+		unsigned long breaks;
+
+		KUNIT_ASSERT_LT(test, i, 1000);
+		move_task(test, from->cgroup);
+		breaks = busy_breaks(test);
+		before[0] = count_of(cpu);
+		before[1] = count_of(from);
+		before[2] = count_of(to);
+		t->model.after_read = done & 2 ? count_on : count_on_and_interrupt;
+		move_task(test, to->cgroup);
+		after[0] = count_of(cpu);
+		after[1] = count_of(from);
+		after[2] = count_of(to);
+		believe_counts(test);
+		if (busy_breaks(test) != breaks)
+			continue;
+
+		KUNIT_EXPECT_NULL(test, t->model.after_read);
+		KUNIT_EXPECT_EQ(test, after[0] - before[0], 5 * cpu->rate);
+		/* The driver may have found it before the one that goes was given its share. */
+		KUNIT_EXPECT_EQ(test, after[1] - before[1], done & 2 ? 0 : 5 * cpu->rate);
+		KUNIT_EXPECT_EQ(test, after[2] - before[2], done & 2 ? 5 * cpu->rate : 0);
+		done++;
+	}
+	end_busy(t);
+	advance(test, 10);
+	check_events(test);
+}
+
 /* ===== Test cases: counters that user space reads ===== */
 
 /*
@@ -3586,7 +4664,7 @@ static void test_user_page_hand_over_refused(struct kunit *test)
 	struct dup_event *a;
 
 	let_user_read(test);
-	a = open_cpu(test, 0, ATTR(.config = 1));
+	a = open_alone(test, 0, ATTR(.config = 1));
 	map_event(test, a);
 	advance(test, 10);
 	KUNIT_EXPECT_TRUE(test, has_counter(a));
@@ -3707,8 +4785,8 @@ static void test_hand_over_refused(struct kunit *test)
 	for (int refuse = 0; refuse < 16; refuse++) {
 		struct dup_event *a, *b, *c;
 
-		a = open_cpu(test, 0, ATTR(.config = 1, .pinned = refuse >> 3));
-		c = open_cpu(test, 2, ATTR(.config = 2));
+		a = open_alone(test, 0, ATTR(.config = 1, .pinned = refuse >> 3));
+		c = open_alone(test, 2, ATTR(.config = 2));
 		advance(test, 100);
 
 		t->model.refuse_master_adds = 1 + (refuse & 3);
@@ -3756,7 +4834,7 @@ static void test_hand_over_refused_time(struct kunit *test)
 	struct dup_test *t = test->priv;
 	struct dup_event *a;
 
-	a = open_cpu(test, 0, ATTR(.config = 1));
+	a = open_alone(test, 0, ATTR(.config = 1));
 	advance(test, 100);
 
 	t->model.refuse_master_adds = 1;
@@ -3774,8 +4852,8 @@ static void test_group_hand_over_refused(struct kunit *test)
 	for (int refuse = 0; refuse < 8; refuse++) {
 		struct dup_event *a, *b, *c;
 
-		a = open_cpu(test, 0, ATTR(.config = 1));
-		b = open_sibling(test, 0, a, ATTR(.config = 2));
+		a = open_alone(test, 0, ATTR(.config = 1));
+		b = open_alone_sibling(test, 0, a, ATTR(.config = 2));
 		advance(test, 100);
 
 		t->model.refuse_master_adds = 1 + (refuse & 1);
@@ -3811,20 +4889,23 @@ static void test_group_hand_over_refused(struct kunit *test)
  */
 static void test_throttle(struct kunit *test)
 {
-	struct dup_event *leader, *a, *b, *c;
+	struct dup_event *leader, *a, *b, *c, *d;
 	unsigned int start, stop;
 
 	leader = open_cpu(test, 0, ATTR(.config = 5, .sample_period = 1ULL << 40));
 	a = open_sibling(test, 0, leader, ATTR(.config = 1));
 	b = open_cpu(test, 1, ATTR(.config = 1));
-	/* Not handed over. */
-	c = open_sibling(test, 0, leader, ATTR(.config = 2));
+	/* Not handed over, and one that counts through a master which nobody else has. */
+	c = open_alone_sibling(test, 0, leader, ATTR(.config = 2));
+	d = open_sibling(test, 0, leader, ATTR(.config = 3));
 	KUNIT_EXPECT_TRUE(test, shares(a, b));
-	KUNIT_EXPECT_EQ(test, used(test), 3);
+	KUNIT_EXPECT_NULL(test, c->event->dup);
+	KUNIT_EXPECT_NOT_NULL(test, d->event->dup);
+	KUNIT_EXPECT_EQ(test, used(test), 4);
 	advance(test, 10);
 
 	for (int i = 0; i < 3; i++) {
-		u64 ran[] = { a->ran, b->ran, c->ran };
+		u64 ran[] = { a->ran, b->ran, c->ran, d->ran };
 
 		start = calls(test, CALL_START);
 		stop = calls(test, CALL_STOP);
@@ -3835,6 +4916,7 @@ static void test_throttle(struct kunit *test)
 		KUNIT_EXPECT_EQ(test, a->ran - ran[0], 13);
 		KUNIT_EXPECT_EQ(test, b->ran - ran[1], 63);
 		KUNIT_EXPECT_EQ(test, c->ran - ran[2], 13);
+		KUNIT_EXPECT_EQ(test, d->ran - ran[3], 13);
 		/* The leader and what it does not share. */
 		KUNIT_EXPECT_EQ(test, calls(test, CALL_STOP) - stop, 2);
 		KUNIT_EXPECT_EQ(test, calls(test, CALL_START) - start, 2);
@@ -3892,7 +4974,7 @@ static void test_throttle_and_hand_over(struct kunit *test)
 
 	for (int i = 0; i < 8; i++) {
 		leader = open_cpu(test, 0, ATTR(.config = 5, .sample_period = 1ULL << 40));
-		a = open_sibling(test, 0, leader, ATTR(.config = 1));
+		a = open_alone_sibling(test, 0, leader, ATTR(.config = 1));
 		advance(test, 10);
 		throttle(test, leader);
 		/* If it is off there is no reschedule, which would unthrottle. */
@@ -3921,7 +5003,7 @@ static void test_throttle_and_refuse(struct kunit *test)
 		struct dup_event *leader, *a, *b;
 
 		leader = open_cpu(test, 0, ATTR(.config = 5, .sample_period = 1ULL << 40));
-		a = open_sibling(test, 0, leader, ATTR(.config = 1));
+		a = open_alone_sibling(test, 0, leader, ATTR(.config = 1));
 		advance(test, 10);
 
 		t->model.refuse_master_adds = 1;
@@ -3963,8 +5045,11 @@ static void test_two_on_task(struct kunit *test)
 		/* Time in which the task does not run. */
 		advance(test, 100);
 		KUNIT_EXPECT_EQ(test, a->ran, 10);
+		/* It is alone: nobody but its own task could use a master. */
+		KUNIT_EXPECT_EQ(test, masters(test), 0);
 
 		b = open_task(test, 1, ATTR(.config = 1));
+		KUNIT_EXPECT_EQ(test, masters(test), 1);
 		KUNIT_EXPECT_TRUE(test, linked(a, b));
 		advance_in_task(test, 10);
 		KUNIT_EXPECT_TRUE(test, shares(a, b));
@@ -4189,14 +5274,16 @@ static void test_unregister(struct kunit *test)
 		open_cpu(test, i, ATTR(.config = 1));
 		open_task(test, i, ATTR(.config = 1));
 	}
-	/* One that is still alone, one that is off, one that has left its partner. */
+	/* Those that are alone, one that is off, one that has left its partner. */
 	open_task(test, 3, ATTR(.config = 2));
+	open_alone(test, 3, ATTR(.config = 3));
 	event_ioctl(test, b, PERF_EVENT_IOC_DISABLE, false);
 	close_event(a);
 	/* In the middle of its run. */
 	begin_busy(t);
 	advance(test, 10);
-	KUNIT_EXPECT_EQ(test, masters(test), 2);
+	/* One opener has two on the CPU; what is off there has its master as well. */
+	KUNIT_EXPECT_EQ(test, masters(test), 4);
 	check_events(test);
 	advance(test, 10);
 
@@ -4227,7 +5314,7 @@ static void test_module(struct kunit *test)
 	t->model.pmu.module = module;
 
 	a = open_cpu(test, 0, ATTR(.config = 1));
-	KUNIT_EXPECT_EQ(test, atomic_read(&module->refcnt), 1 + 1);
+	KUNIT_EXPECT_EQ(test, atomic_read(&module->refcnt), 1 + 2);
 	b = open_cpu(test, 1, ATTR(.config = 1));
 	KUNIT_EXPECT_EQ(test, atomic_read(&module->refcnt), 1 + 3);
 	c = open_cpu(test, 2, ATTR(.config = 1));
@@ -4260,6 +5347,601 @@ static void test_module(struct kunit *test)
 #else
 	kunit_skip(test, "needs CONFIG_MODULE_UNLOAD");
 #endif
+}
+
+/* ===== Test cases: counters of the CPU that events of a task count with ===== */
+
+/* One counter serves both, whoever comes first, and is not touched when the task comes or goes. */
+static void test_borrow(struct kunit *test)
+{
+	struct dup_test *t = test->priv;
+	unsigned int before[NR_CALLS];
+	struct dup_event *a, *c;
+	struct cost cost;
+
+	set_counters(test, 1);
+	for (int i = 0; i < 8; i++) {
+		struct perf_event_attr attr = ATTR(.config = 1, .pinned = i & 1);
+
+		if (i & 4)
+			a = open_task(test, 0, attr);
+		attr.pinned = !!(i & 2);
+		c = open_cpu(test, 1, attr);
+		attr.pinned = i & 1;
+		if (!(i & 4))
+			a = open_task(test, 0, attr);
+		KUNIT_EXPECT_EQ(test, masters(test), 1);
+
+		advance(test, 5);
+		for (int j = 0; j < 3; j++) {
+			get_calls(test, before);
+			advance_in_task(test, 10);
+			await_sleep(test, a);
+			get_cost(test, before, &cost);
+			KUNIT_EXPECT_EQ(test, t->used_in_task, 1);
+			KUNIT_EXPECT_EQ(test, cost.calls[CALL_ADD], 0);
+			KUNIT_EXPECT_EQ(test, cost.calls[CALL_DEL], 0);
+			KUNIT_EXPECT_EQ(test, used(test), 1);
+			KUNIT_EXPECT_EQ(test, c->event->dup->nr_lent, 0);
+			advance(test, 7);
+			check_running(test);
+		}
+		KUNIT_EXPECT_EQ(test, a->ran, 30);
+		KUNIT_EXPECT_EQ(test, c->ran, 56);
+
+		/* What is off is lent as well: then it is there for the task alone. */
+		event_ioctl(test, c, PERF_EVENT_IOC_DISABLE, false);
+		KUNIT_EXPECT_EQ(test, used(test), 0);
+		advance_in_task(test, 10);
+		KUNIT_EXPECT_EQ(test, t->used_in_task, 1);
+		check_events(test);
+		KUNIT_EXPECT_EQ(test, a->ran, 40);
+		close_event(c);
+		KUNIT_EXPECT_EQ(test, masters(test), 0);
+		advance_in_task(test, 10);
+		KUNIT_EXPECT_EQ(test, a->ran, 50);
+		check_events(test);
+		close_event(a);
+	}
+}
+
+/* The event of the CPU comes and goes while the task runs: there is one counter all the time. */
+static void test_borrow_busy(struct kunit *test)
+{
+	struct dup_event *a, *b, *c, *d;
+	struct dup_test *t = test->priv;
+
+	set_counters(test, 1);
+	for (int i = 0; i < 4; i++) {
+		a = open_task(test, 0, ATTR(.config = 1, .pinned = i & 1));
+		begin_busy_alone(test);
+		advance(test, 10);
+		check_not_lent(test, a, 1);
+		for (int j = 0; j < 2; j++) {
+			c = open_cpu(test, 1, ATTR(.config = 1, .pinned = i >> 1));
+			advance(test, 10);
+			check_lent(test, a, c, 1);
+			KUNIT_EXPECT_EQ(test, masters(test), 1 + j);
+
+			/* It is not the last one. */
+			d = open_plain(test, 2, t->cpu);
+			advance(test, 10);
+			close_event(c);
+			advance(test, 10);
+			check_lent(test, a, d, 1);
+			check_running(test);
+			/* The last one goes, and its counter with it. */
+			close_event(d);
+			KUNIT_EXPECT_EQ(test, masters(test), j);
+			advance(test, 10);
+			check_not_lent(test, a, 1);
+			check_running(test);
+
+			/* In the second turn there is a master to go back to. */
+			if (!j)
+				b = open_task(test, 3, ATTR(.config = 1));
+		}
+		KUNIT_EXPECT_EQ(test, a->ran, 10 + 2 * 40);
+		KUNIT_EXPECT_EQ(test, b->ran, 40);
+		end_busy(t);
+		check_running(test);
+		close_events(test);
+	}
+}
+
+/* It goes with its PMU to another CPU, and the task goes on without it. */
+static void test_borrow_pmu_migrates(struct kunit *test)
+{
+	struct dup_test *t = test->priv;
+	int other = other_cpu(test);
+	struct dup_event *a, *c;
+
+	a = open_task(test, 0, ATTR(.config = 1));
+	c = open_cpu(test, 1, ATTR(.config = 1));
+	begin_busy_alone(test);
+	advance(test, 10);
+	check_lent(test, a, c, 1);
+	perf_pmu_migrate_context(&t->model.pmu, t->cpu, other);
+	advance(test, 10);
+	check_not_lent(test, a, 1);
+	KUNIT_EXPECT_EQ(test, masters(test), 1);
+	end_busy(t);
+	await_sleep(test, a);
+	advance_on(test, other, 3);
+	KUNIT_EXPECT_EQ(test, c->ran, 13);
+	check_events(test);
+	KUNIT_EXPECT_EQ(test, used(test), 0);
+	KUNIT_EXPECT_EQ(test, used_on(test, other), 1);
+}
+
+/* A group of the task has some of its counters from the CPU; it fits, or it does not. */
+static void test_borrow_group(struct kunit *test)
+{
+	struct dup_event *leader, *c, *d;
+	struct dup_test *t = test->priv;
+
+	c = open_cpu(test, 1, ATTR(.config = 2));
+	d = open_cpu(test, 1, ATTR(.config = 3, .pinned = 1));
+	leader = open_task(test, 0, ATTR(.config = 1));
+	open_sibling(test, 0, leader, ATTR(.config = 2));
+	open_sibling(test, 0, leader, ATTR(.config = 3));
+	for (int i = 0; i < 3; i++) {
+		set_counters(test, 3);
+		advance_in_task(test, 10);
+		KUNIT_EXPECT_EQ(test, t->used_in_task, 3);
+		await_sleep(test, leader);
+		advance(test, 5);
+		KUNIT_EXPECT_EQ(test, used(test), 2);
+		check_events(test);
+		KUNIT_EXPECT_EQ(test, leader->ran, 10 * (i + 1));
+
+		/* Nothing of what it borrows meanwhile is kept. */
+		set_counters(test, 2);
+		advance_in_task(test, 10);
+		KUNIT_EXPECT_EQ(test, t->used_in_task, 2);
+		KUNIT_EXPECT_EQ(test, leader->ran, 10 * (i + 1));
+		KUNIT_EXPECT_EQ(test, c->event->dup->nr_lent, 0);
+		KUNIT_EXPECT_EQ(test, d->event->dup->nr_lent, 0);
+		KUNIT_EXPECT_EQ(test, c->event->dup->nr_active, 1);
+		check_events(test);
+	}
+	KUNIT_EXPECT_EQ(test, check_event(test, c), 0);
+	KUNIT_EXPECT_EQ(test, check_event(test, d), 0);
+}
+
+/* The k-th event of an opener on the task meets the k-th of another one on the CPU. */
+static void test_borrow_ordinals(struct kunit *test)
+{
+	struct dup_event *a[2], *c[2];
+	struct dup_test *t = test->priv;
+
+	for (int i = 0; i < 2; i++) {
+		a[i] = open_task(test, 0, ATTR(.config = 1));
+		c[i] = open_cpu(test, 1, ATTR(.config = 1));
+	}
+	begin_busy_alone(test);
+	advance(test, 10);
+	for (int i = 0; i < 2; i++)
+		check_lent(test, a[i], c[i], 2);
+	close_event(c[0]);
+	advance(test, 10);
+	check_not_lent(test, a[0], 2);
+	check_lent(test, a[1], c[1], 2);
+	/* The same opener has one on each target. */
+	c[0] = open_plain(test, 0, t->cpu);
+	advance(test, 10);
+	check_lent(test, a[0], c[0], 2);
+	check_running(test);
+	end_busy(t);
+}
+
+/* Events of cgroups are events of the CPU, also while another cgroup runs. */
+static void test_borrow_cgroup(struct kunit *test)
+{
+	struct dup_test *t = test->priv;
+	struct dup_event *a, *c;
+
+	need_cgroups(test);
+	a = open_task(test, 0, ATTR(.config = 1));
+	c = open_cgroup(test, 1, 0, ATTR(.config = 1));
+	for (int i = 0; i < 3; i++) {
+		advance_in_cgroup(test, 0, 10);
+		KUNIT_EXPECT_EQ(test, t->used_in_task, 1);
+		advance_in_cgroup(test, 2, 20);
+		KUNIT_EXPECT_EQ(test, t->used_in_task, 1);
+		KUNIT_EXPECT_EQ(test, masters(test), 1);
+		await_sleep(test, a);
+		KUNIT_EXPECT_EQ(test, used(test), 0);
+		check_running(test);
+	}
+	KUNIT_EXPECT_EQ(test, a->ran, 90);
+	KUNIT_EXPECT_EQ(test, c->ran, 30);
+
+	/* The task changes between them while it runs. */
+	begin_busy_alone(test);
+	for (int i = 0; i < 6; i++) {
+		move_task(test, i & 1 ? 0 : 2);
+		advance(test, 10);
+		check_lent(test, a, c, 1);
+		check_running(test);
+	}
+	end_busy(t);
+	check_running(test);
+}
+
+/* Where the CPU has no such event the task has its own counter. */
+static void test_borrow_migrates(struct kunit *test)
+{
+	struct dup_test *t = test->priv;
+	int other = other_cpu(test);
+	struct dup_event *a, *b, *c;
+
+	a = open_task(test, 0, ATTR(.config = 1));
+	c = open_cpu(test, 1, ATTR(.config = 1));
+	b = open_event(test, 1, ATTR(.config = 2), other, NULL, NULL);
+	for (int i = 0; i < 6; i++) {
+		int cpu = i & 1 ? other : t->cpu;
+
+		KUNIT_ASSERT_EQ(test, set_cpus_allowed_ptr(t->worker->task, cpumask_of(cpu)), 0);
+		advance_in_task(test, 10 + i);
+		KUNIT_EXPECT_EQ(test, t->used_in_task, 1 + (i & 1));
+		await_sleep(test, a);
+		advance_on(test, cpu, 3);
+		check_running(test);
+	}
+	KUNIT_EXPECT_EQ(test, used(test), 1);
+	KUNIT_EXPECT_EQ(test, used_on(test, other), 1);
+	KUNIT_EXPECT_EQ(test, a->ran, 75);
+	KUNIT_EXPECT_EQ(test, c->ran, 36 + 9);
+	KUNIT_EXPECT_EQ(test, b->ran, 39 + 9);
+}
+
+/* A task that can read counters itself has its own ones, from when it can. */
+static void test_borrow_user_access(struct kunit *test)
+{
+	struct dup_test *t = test->priv;
+	struct dup_event *a, *b, *c;
+
+	a = open_task(test, 0, ATTR(.config = 1));
+	c = open_cpu(test, 1, ATTR(.config = 1));
+	begin_busy_alone(test);
+	advance(test, 10);
+	check_lent(test, a, c, 1);
+
+	/* By an event of it that allows this, also by one that could be let in on the spot. */
+	t->model.user_flags = PERF_EVENT_FLAG_USER_READ_CNT;
+	b = open_task(test, 2, ATTR(.config = 1));
+	t->model.user_flags = 0;
+	advance(test, 10);
+	check_not_lent(test, a, 2);
+	check_not_lent(test, b, 2);
+	check_running(test);
+	close_event(b);
+	event_ioctl(test, a, PERF_EVENT_IOC_DISABLE, false);
+	event_ioctl(test, a, PERF_EVENT_IOC_ENABLE, false);
+	advance(test, 10);
+	check_lent(test, a, c, 1);
+
+	/* By what the PMU says, whatever its events allow. */
+	t->model.user_flags = PERF_EVENT_FLAG_USER_READ_CNT;
+	b = open_task(test, 2, ATTR(.config = 2));
+	t->model.user_flags = 0;
+	for (int i = 0; i < 4; i++) {
+		model_use_access(&t->model, i & 1);
+		event_ioctl(test, a, PERF_EVENT_IOC_DISABLE, false);
+		event_ioctl(test, a, PERF_EVENT_IOC_ENABLE, false);
+		advance(test, 10);
+		if (i & 1)
+			check_not_lent(test, a, 3);
+		else
+			check_lent(test, a, c, 2);
+		check_events(test);
+	}
+	end_busy(t);
+}
+
+/* The page of one that borrows leads nowhere: the counter is the CPU's. */
+static void test_borrow_user_page(struct kunit *test)
+{
+	struct dup_event *a, *b, *c, *d;
+	struct dup_test *t = test->priv;
+
+	let_user_read(test);
+	model_use_access(&t->model, false);
+	a = open_event(test, 0, ATTR(.config = 1), t->cpu, test_task(test), NULL);
+	b = open_event(test, 1, ATTR(.config = 1), t->cpu, test_task(test), NULL);
+	begin_busy_alone(test);
+	look_at(test, a);
+	map_event(test, a);
+	advance(test, 10);
+	KUNIT_EXPECT_GT(test, look_at(test, a).index, 0);
+
+	for (int i = 0; i < 3; i++) {
+		c = open_plain(test, 2, t->cpu);
+		advance(test, 10);
+		check_lent(test, a, c, 1);
+		KUNIT_EXPECT_EQ(test, look_at(test, a).index, 0);
+		if (!i)
+			map_event(test, b);
+		KUNIT_EXPECT_EQ(test, look_at(test, b).index, 0);
+		/* The driver has something to tell about the counter. */
+		d = open_cpu(test, 2, ATTR(.config = 2));
+		advance(test, 10);
+		KUNIT_EXPECT_EQ(test, look_at(test, a).index, 0);
+		close_event(d);
+		close_event(c);
+		advance(test, 10);
+		KUNIT_EXPECT_GT(test, look_at(test, a).index, 0);
+		KUNIT_EXPECT_GT(test, look_at(test, b).index, 0);
+		check_running(test);
+	}
+	end_busy(t);
+}
+
+/* A group that the driver wants alone does not borrow, from when it is known. */
+static void test_borrow_unshared(struct kunit *test)
+{
+	struct dup_event *a, *b, *c;
+	struct dup_test *t = test->priv;
+
+	a = open_task(test, 0, ATTR(.config = 1));
+	c = open_cpu(test, 1, ATTR(.config = 1));
+	begin_busy_alone(test);
+	advance(test, 10);
+	check_lent(test, a, c, 1);
+
+	t->model.no_share = true;
+	b = open_sibling(test, 0, a, ATTR(.config = 2, .disabled = 1));
+	t->model.no_share = false;
+	check_not_lent(test, a, 2);
+	advance(test, 10);
+	event_ioctl(test, b, PERF_EVENT_IOC_ENABLE, false);
+	advance(test, 10);
+	check_not_lent(test, b, 3);
+	check_events(test);
+	end_busy(t);
+	KUNIT_EXPECT_EQ(test, check_event(test, a), 0);
+	KUNIT_EXPECT_EQ(test, c->event->dup->nr_lent, 0);
+}
+
+/* While the CPU's event has no master there is nothing to lend, but with the next one. */
+static void test_borrow_no_master(struct kunit *test)
+{
+	struct dup_event *a, *c, *d;
+	struct dup_test *t = test->priv;
+
+	a = open_task(test, 0, ATTR(.config = 1));
+	c = open_alone(test, 1, ATTR(.config = 1));
+	begin_busy_alone(test);
+	advance(test, 10);
+	check_not_lent(test, a, 2);
+	check_running(test);
+	/* It is let in on the spot, so the task borrows when it is next scheduled in. */
+	d = open_plain(test, 2, t->cpu);
+	KUNIT_EXPECT_TRUE(test, shares(c, d));
+	event_ioctl(test, a, PERF_EVENT_IOC_DISABLE, false);
+	event_ioctl(test, a, PERF_EVENT_IOC_ENABLE, false);
+	advance(test, 10);
+	check_lent(test, a, d, 1);
+	check_running(test);
+	end_busy(t);
+}
+
+/* The PMU goes while the task counts with a counter of the CPU. */
+static void test_borrow_unregister(struct kunit *test)
+{
+	struct dup_test *t = test->priv;
+	struct dup_event *a, *c;
+
+	a = open_task(test, 0, ATTR(.config = 1));
+	c = open_cpu(test, 1, ATTR(.config = 1));
+	begin_busy_alone(test);
+	advance(test, 10);
+	check_lent(test, a, c, 1);
+	KUNIT_EXPECT_EQ(test, perf_pmu_unregister(&t->model.pmu), 0);
+	t->unregistered = true;
+	KUNIT_EXPECT_EQ(test, masters(test), 0);
+	KUNIT_EXPECT_EQ(test, atomic_read(&t->model.nr_users), 0);
+	KUNIT_EXPECT_EQ(test, used(test), 0);
+	advance(test, 100);
+	check_events(test);
+	end_busy(t);
+	check_events(test);
+	KUNIT_EXPECT_EQ(test, a->ran, 10);
+}
+
+/* An event of the task that finds the counter of its CPU running is let in on the spot. */
+static void test_borrow_join(struct kunit *test)
+{
+	const struct model_type *type = test->param_value;
+	unsigned int before[NR_CALLS];
+	struct dup_event *a, *b, *c;
+	struct dup_test *t = test->priv;
+	unsigned long breaks;
+	struct cost cost;
+
+	set_counters(test, 2);
+	c = open_cpu(test, 0, ATTR(.config = 1));
+	open_cpu(test, 1, ATTR(.config = 1));
+	a = open_task(test, 1, ATTR(.config = 2));
+	begin_busy_alone(test);
+	for (int i = 0; i < 1000; i++) {
+		advance(test, 10);
+		breaks = busy_breaks(test);
+		get_calls(test, before);
+		b = open_task(test, 2, ATTR(.config = 1));
+		get_cost(test, before, &cost);
+		if (busy_breaks(test) == breaks)
+			break;
+		close_event(b);
+	}
+	check_cost(test, &cost, 0, 0, 1);
+	/* The one that it joins is read, and no other. */
+	if (!type->nmi)
+		KUNIT_EXPECT_EQ(test, cost.calls[CALL_READ], 1);
+	advance(test, 10);
+	check_lent(test, b, c, 2);
+	check_running(test);
+	end_busy(t);
+	KUNIT_EXPECT_GT(test, a->ran, 10);
+}
+
+/* One that was alone borrows, and is not handed over to the master that another one brings. */
+static void test_borrow_and_hand_over(struct kunit *test)
+{
+	struct dup_event *a, *b, *c;
+	struct dup_test *t = test->priv;
+
+	for (int i = 0; i < 2; i++) {
+		a = open_task(test, 0, ATTR(.config = 1));
+		c = open_cpu(test, 1, ATTR(.config = 1));
+		begin_busy_alone(test);
+		advance(test, 10);
+		check_lent(test, a, c, 1);
+		/* No reschedule: it is off. */
+		b = open_task(test, 2, ATTR(.config = 1, .disabled = 1));
+		KUNIT_EXPECT_EQ(test, masters(test), 2);
+		KUNIT_EXPECT_NULL(test, b->event->dup_link->first);
+		advance(test, 10);
+		check_lent(test, a, c, 1);
+		if (i)
+			event_ioctl(test, b, PERF_EVENT_IOC_ENABLE, false);
+		close_event(c);
+		advance(test, 10);
+		check_not_lent(test, a, 1);
+		KUNIT_EXPECT_PTR_EQ(test, look_at(test, a).dup, b->event->dup_link);
+		if (!i)
+			event_ioctl(test, b, PERF_EVENT_IOC_ENABLE, false);
+		advance(test, 10);
+		check_not_lent(test, b, 1);
+		end_busy(t);
+		KUNIT_EXPECT_EQ(test, check_event(test, a), 0);
+		check_events(test);
+		close_events(test);
+	}
+}
+
+/*
+ * The hand-over of an event of a task that runs: it goes well, the event gets its own
+ * counter back, or it has none any more.
+ */
+static void test_task_hand_over_refused(struct kunit *test)
+{
+	struct dup_test *t = test->priv;
+	struct dup_event *a, *b;
+
+	no_rotation(test);
+	for (int i = 0; i < 3; i++) {
+		a = open_task(test, 0, ATTR(.config = 1));
+		begin_busy_alone(test);
+		advance(test, 10);
+		check_not_lent(test, a, 1);
+		KUNIT_EXPECT_EQ(test, masters(test), 0);
+
+		t->model.refuse_master_adds = !!i;
+		t->model.refuse_user_adds = i == 2;
+		b = open_task(test, 1, ATTR(.config = 1, .disabled = 1));
+		KUNIT_EXPECT_EQ(test, masters(test), 1);
+		/* For it may have been scheduled meanwhile, and then it is attached. */
+		if (a->event->state == PERF_EVENT_STATE_ACTIVE)
+			KUNIT_EXPECT_EQ(test, used(test), 1);
+		advance(test, 10);
+		check_events(test);
+		if (i < 2)
+			KUNIT_EXPECT_EQ(test, check_event(test, a), 0);
+		t->model.refuse_master_adds = 0;
+		t->model.refuse_user_adds = 0;
+
+		event_ioctl(test, a, PERF_EVENT_IOC_DISABLE, false);
+		event_ioctl(test, b, PERF_EVENT_IOC_ENABLE, false);
+		event_ioctl(test, a, PERF_EVENT_IOC_ENABLE, false);
+		advance(test, 10);
+		check_not_lent(test, a, 1);
+		check_not_lent(test, b, 1);
+		KUNIT_EXPECT_NULL(test, b->event->dup_link->first);
+		end_busy(t);
+		check_events(test);
+		close_events(test);
+	}
+}
+
+struct child {
+	struct advance		a;
+	struct kthread_work	work;
+	int			ret;
+};
+
+/* In a child of the test's task: what it counts is its parent's. */
+static int child_fn(void *info)
+{
+	struct child *child = info;
+	struct dup_test *t = child->a.t;
+
+	scoped_guard(irq) {
+		for (struct dup_event *ev = next_event(t, NULL); ev; ev = next_event(t, ev)) {
+			if (!ev->event->attr.inherit)
+				continue;
+			ev->expected += ev->rate * child->a.ticks;
+			ev->enabled += child->a.ticks;
+			ev->running += child->a.ticks;
+		}
+		t->used_in_task = model_used(&t->model, smp_processor_id());
+		advance_fn(&child->a);
+	}
+
+	do_exit(0);
+}
+
+static void child_work_fn(struct kthread_work *work)
+{
+	struct child *child = container_of(work, struct child, work);
+	pid_t pid;
+
+	/* As for any kernel thread that waits for a child. */
+	kernel_sigaction(SIGCHLD, SIG_DFL);
+	pid = user_mode_thread(child_fn, child, SIGCHLD);
+	child->ret = pid < 0 ? pid : kernel_wait(pid, NULL) != pid;
+	kernel_sigaction(SIGCHLD, SIG_IGN);
+}
+
+/* Let the test's task have a child, in which the clock advances. */
+static void advance_in_child(struct kunit *test, u64 ticks)
+{
+	struct dup_test *t = test->priv;
+	struct child child = { .a = { .t = t, .ticks = ticks } };
+
+	kthread_init_work(&child.work, child_work_fn);
+	kthread_queue_work(t->worker, &child.work);
+	kthread_flush_work(&child.work);
+	KUNIT_EXPECT_EQ(test, child.ret, 0);
+	wait_task_inactive(t->worker->task, TASK_INTERRUPTIBLE);
+}
+
+/* The children of a task borrow as well. */
+static void test_borrow_inherit(struct kunit *test)
+{
+	struct dup_event *a, *c;
+	struct dup_test *t = test->priv;
+
+	a = open_task(test, 0, ATTR(.config = 1, .inherit = 1));
+	/* Something that is not inherited: the two do not change places when they switch. */
+	open_task(test, 0, ATTR(.config = 2));
+	for (int i = 0; i < 3; i++) {
+		advance_in_child(test, 10);
+		KUNIT_EXPECT_EQ(test, t->used_in_task, 1);
+		check_running(test);
+		c = open_plain(test, 1, t->cpu);
+		advance_in_child(test, 20);
+		KUNIT_EXPECT_EQ(test, t->used_in_task, 1);
+		advance_in_task(test, 5);
+		KUNIT_EXPECT_EQ(test, t->used_in_task, 2);
+		check_running(test);
+		KUNIT_EXPECT_EQ(test, c->ran, 25);
+		KUNIT_EXPECT_EQ(test, a->expected, 35 * (i + 1) * a->rate);
+		await_sleep(test, a);
+		close_event(c);
+		KUNIT_EXPECT_EQ(test, masters(test), 0);
+	}
 }
 
 /* ===== Test cases: cgroups ===== */
@@ -4390,20 +6072,23 @@ static struct dup_event *random_event(struct dup_test *t, struct rnd_state *rnd)
 	return found;
 }
 
-/* Where a random event is opened: on the CPU, on the task, or for a cgroup. */
+/*
+ * Where a random event is opened: on the CPU, on the task, or for a cgroup. What is on
+ * the task counts through the counters of what is on the CPU, now and then.
+ */
 static void random_target(struct kunit *test, struct rnd_state *rnd, int *cpu,
 			  struct task_struct **task)
 {
 	struct dup_test *t = test->priv;
-	u32 r = prandom_u32_state(rnd) % 8;
+	u32 r = prandom_u32_state(rnd) % 10;
 
 	*cpu = t->cpu;
 	*task = NULL;
-	if (r == 0) {
+	if (r < 3) {
 		*cpu = -1;
 		*task = test_task(test);
-	} else if (r < 4 && cgroup_mnt) {
-		t->cgroup = r - 1;
+	} else if (r < 6 && cgroup_mnt) {
+		t->cgroup = r - 3;
 	}
 }
 
@@ -4423,8 +6108,9 @@ static void random_open(struct kunit *test, struct rnd_state *rnd)
 	random_target(test, rnd, &cpu, &task);
 	if ((r & 0x3000) == 0) {
 		leader = random_event(t, rnd);
-		/* A leader that is alive. */
+		/* A leader that is alive, and moves with its PMU. */
 		if (leader && (leader->event->group_leader != leader->event ||
+			       leader->event->attr.type == PERF_TYPE_SOFTWARE ||
 			       leader->event->state <= PERF_EVENT_STATE_EXIT))
 			leader = NULL;
 	}
@@ -4440,13 +6126,24 @@ static void random_open(struct kunit *test, struct rnd_state *rnd)
 		attr.pinned = (r & 0x30000) == 0 && t->cgroup == NO_CGROUP;
 		if ((r & 0x1c0000) == 0)
 			attr.sample_period = 1ULL << 40;
+		/* Some switches between cgroups schedule all events. */
+		if (t->cgroup != NO_CGROUP && (r & 0xe00000) == 0) {
+			attr = ATTR(.type = PERF_TYPE_SOFTWARE, .config = PERF_COUNT_SW_DUMMY);
+			attr.pinned = !!(r & 1);
+		}
 	}
 
 	sysctl_perf_event_dup = prandom_u32_state(rnd) % 8 ? 1 : prandom_u32_state(rnd) % 3;
 	t->model.no_share = (r & 0xf000000) == 0;
+	t->model.refuse_masters = prandom_u32_state(rnd) % 8 == 0;
+	/* With such an event, and without model_use_access(), the task does not borrow. */
+	t->model.user_flags = !task || prandom_u32_state(rnd) % 8 == 0 ?
+			      PERF_EVENT_FLAG_USER_READ_CNT : 0;
 	ev = open_event(test, (r >> 28) % NR_OPENERS, attr, cpu, task, leader);
-	if (cpu >= 0 && prandom_u32_state(rnd) % 4 == 0)
+	if (t->random_pages && cpu >= 0 && attr.type != PERF_TYPE_SOFTWARE &&
+	    prandom_u32_state(rnd) % 4 == 0)
 		map_event(test, ev);
+	t->model.refuse_masters = false;
 	t->model.no_share = false;
 	t->cgroup = NO_CGROUP;
 }
@@ -4459,6 +6156,12 @@ static void random_migrate(struct kunit *test)
 
 	if (to >= nr_cpu_ids)
 		return;
+
+	/* Those stay, and so the time goes on there, as in test_pmu_migrates(). */
+	for (struct dup_event *ev = next_event(t, NULL); ev; ev = next_event(t, ev)) {
+		if (ev->event->attr.type == PERF_TYPE_SOFTWARE)
+			close_event(ev);
+	}
 
 	perf_pmu_migrate_context(&t->model.pmu, t->cpu, to);
 	KUNIT_EXPECT_EQ(test, used(test), 0);
@@ -4552,6 +6255,7 @@ static void random_step(struct kunit *test, struct rnd_state *rnd)
 		break;
 	case 11:
 		t->model.refuse_config = prandom_u32_state(rnd) % 8;
+		t->model.user_access = prandom_u32_state(rnd) % 4 == 0;
 		break;
 	case 12:
 		advance_in_task(test, 1 + prandom_u32_state(rnd) % 100);
@@ -4601,8 +6305,7 @@ static void random_end(struct kunit *test)
 	advance(test, 10);
 	check_events(test);
 
-	for (struct dup_event *ev = next_event(t, NULL); ev; ev = next_event(t, ev))
-		close_event(ev);
+	close_events(test);
 	KUNIT_EXPECT_EQ(test, used(test), 0);
 	KUNIT_EXPECT_EQ(test, masters(test), 0);
 }
@@ -4622,6 +6325,10 @@ static void test_random(struct kunit *test)
 	test_task(test);
 
 	for (int round = 0; round < 5; round++) {
+		/* By turns, for these schedule all events when the cgroup changes. */
+		t->random_pages = round & 1;
+		if (round == 3)
+			model_use_access(&t->model, false);
 		set_counters(test, 2 + prandom_u32_state(&rnd) % 4);
 		for (int i = 0; i < dup_test_steps / 5; i++) {
 			random_step(test, &rnd);
@@ -4666,6 +6373,8 @@ static struct kunit_case dup_test_cases[] = {
 	KUNIT_CASE_PARAM(test_open_close_cost, model_gen_params),
 	KUNIT_CASE_PARAM(test_read_while_counting, model_gen_params),
 	KUNIT_CASE_PARAM(test_nmi_anywhere, few_models_gen_params),
+	KUNIT_CASE_PARAM(test_nmi_borrow, few_models_gen_params),
+	KUNIT_CASE_PARAM(test_nmi_switch, few_models_gen_params),
 	KUNIT_CASE_PARAM(test_reset, model_gen_params),
 	KUNIT_CASE_PARAM(test_reset_running, model_gen_params),
 	KUNIT_CASE_PARAM(test_wrap, model_gen_params),
@@ -4689,6 +6398,23 @@ static struct kunit_case dup_test_cases[] = {
 	KUNIT_CASE_PARAM(test_join_waits, model_gen_params),
 	KUNIT_CASE_PARAM(test_join_exclusive, model_gen_params),
 	KUNIT_CASE_PARAM(test_join_filter, model_gen_params),
+	KUNIT_CASE_PARAM(test_rider, model_gen_params),
+	KUNIT_CASE_PARAM(test_rider_exclusive, model_gen_params),
+	KUNIT_CASE_PARAM(test_rider_never_starves, model_gen_params),
+	KUNIT_CASE_PARAM(test_rotation_held, model_gen_params),
+	KUNIT_CASE_PARAM(test_rotation_unpinned, model_gen_params),
+	KUNIT_CASE_PARAM(test_switch_equal_sets, model_gen_params),
+	KUNIT_CASE_PARAM(test_idle_makes_room, model_gen_params),
+	KUNIT_CASE_PARAM(test_idle_and_group_fails, model_gen_params),
+	KUNIT_CASE_PARAM(test_idle_and_exclusive, model_gen_params),
+	KUNIT_CASE_PARAM(test_idle_resched, model_gen_params),
+	KUNIT_CASE_PARAM(test_idle_rotation, model_gen_params),
+	KUNIT_CASE_PARAM(test_switch_beside_cpu, model_gen_params),
+	KUNIT_CASE_PARAM(test_switch_different_sets, model_gen_params),
+	KUNIT_CASE_PARAM(test_switch_some_off, model_gen_params),
+	KUNIT_CASE_PARAM(test_switch_in_doubt, model_gen_params),
+	KUNIT_CASE_PARAM(test_switch_throttled, model_gen_params),
+	KUNIT_CASE_PARAM(test_switch_while_counting, model_gen_params),
 	KUNIT_CASE_PARAM(test_user_page, model_gen_params),
 	KUNIT_CASE_PARAM(test_user_page_refused, model_gen_params),
 	KUNIT_CASE_PARAM(test_user_page_hand_over_refused, model_gen_params),
@@ -4711,6 +6437,22 @@ static struct kunit_case dup_test_cases[] = {
 	KUNIT_CASE_PARAM(test_cpu_offline, model_gen_params),
 	KUNIT_CASE_PARAM(test_unregister, model_gen_params),
 	KUNIT_CASE_PARAM(test_module, model_gen_params),
+	KUNIT_CASE_PARAM(test_borrow, model_gen_params),
+	KUNIT_CASE_PARAM(test_borrow_busy, model_gen_params),
+	KUNIT_CASE_PARAM(test_borrow_pmu_migrates, model_gen_params),
+	KUNIT_CASE_PARAM(test_borrow_group, model_gen_params),
+	KUNIT_CASE_PARAM(test_borrow_ordinals, model_gen_params),
+	KUNIT_CASE_PARAM(test_borrow_cgroup, model_gen_params),
+	KUNIT_CASE_PARAM(test_borrow_migrates, model_gen_params),
+	KUNIT_CASE_PARAM(test_borrow_user_access, model_gen_params),
+	KUNIT_CASE_PARAM(test_borrow_user_page, model_gen_params),
+	KUNIT_CASE_PARAM(test_borrow_unshared, model_gen_params),
+	KUNIT_CASE_PARAM(test_borrow_no_master, model_gen_params),
+	KUNIT_CASE_PARAM(test_borrow_unregister, model_gen_params),
+	KUNIT_CASE_PARAM(test_borrow_join, model_gen_params),
+	KUNIT_CASE_PARAM(test_borrow_and_hand_over, model_gen_params),
+	KUNIT_CASE_PARAM(test_task_hand_over_refused, model_gen_params),
+	KUNIT_CASE_PARAM(test_borrow_inherit, model_gen_params),
 	KUNIT_CASE_PARAM(test_cgroups, model_gen_params),
 	KUNIT_CASE_PARAM(test_cgroup_ordinals, model_gen_params),
 	KUNIT_CASE_PARAM(test_cgroup_groups, model_gen_params),

@@ -18,6 +18,7 @@
 #ifndef _SELFTESTS_PERF_EVENTS_DUP_H
 #define _SELFTESTS_PERF_EVENTS_DUP_H
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
@@ -59,6 +60,14 @@ struct worker {
 	int			sock;
 };
 
+/* A process that was sent to another CPU, and where it was allowed to run. */
+struct moved {
+	pid_t			pid;
+	cpu_set_t		allowed;
+};
+
+#define MAX_MOVED	1024
+
 struct dup_test {
 	struct opener		a;
 	struct opener		b;
@@ -70,6 +79,8 @@ struct dup_test {
 	long			sysctl;
 	long			tainted;
 	int			cpu;
+	struct moved		moved[MAX_MOVED];
+	unsigned int		nr_moved;
 };
 
 /* What an event counts on. A cgroup takes the place of the task. */
@@ -874,9 +885,93 @@ static inline bool dup_setup(struct __test_metadata *_metadata, struct dup_test 
 	return true;
 }
 
+/* The parent of a process; 2 for that of the kernel's own. */
+static inline pid_t parent_of(pid_t pid)
+{
+	char path[64], text[256] = "", *end;
+	pid_t parent = 0;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return 0;
+	if (read(fd, text, sizeof(text) - 1) > 0) {
+		/* Behind the name, in which may be anything. */
+		end = strrchr(text, ')');
+		if (end)
+			sscanf(end, ") %*c %d", &parent);
+	}
+	close(fd);
+
+	return parent;
+}
+
+/*
+ * All that runs in user space goes to @cpu until the test ends: for instance those
+ * who started it, who read what it says, and who wait for a time-out.
+ */
+static inline void move_others(struct dup_test *t, int cpu)
+{
+	struct dirent *entry;
+	struct moved *moved;
+	pid_t pid, parent;
+	DIR *proc;
+
+	proc = opendir("/proc");
+	if (!proc)
+		return;
+
+	while (t->nr_moved < MAX_MOVED && (entry = readdir(proc))) {
+		pid = atoi(entry->d_name);
+		if (pid <= 0 || pid == getpid())
+			continue;
+		parent = parent_of(pid);
+		if (pid == 2 || parent == 2 || parent == getpid())
+			continue;
+		moved = &t->moved[t->nr_moved];
+		moved->pid = pid;
+		if (!sched_getaffinity(pid, sizeof(moved->allowed), &moved->allowed) &&
+		    !bind_to_cpu(pid, cpu))
+			t->nr_moved++;
+	}
+	closedir(proc);
+}
+
+/*
+ * The test, its openers and all others go to another CPU, so that on t->cpu nothing
+ * but the workers runs in user space: what is counted there is what they do. Returns
+ * false when there is no other CPU.
+ */
+static inline bool leave_cpu_to_workers(struct __test_metadata *_metadata, struct dup_test *t)
+{
+	struct opener *opener[] = { &t->a, &t->b, &t->filler };
+	unsigned int i;
+	int cpu;
+
+	if (!leave_cpu(t->cpu))
+		return false;
+
+	cpu = sched_getcpu();
+	ASSERT_NE(t->cpu, cpu);
+	ASSERT_EQ(0, bind_to_cpu(0, cpu));
+	for (i = 0; i < ARRAY_SIZE(opener); i++)
+		ASSERT_EQ(0, bind_to_cpu(opener[i]->pid, cpu));
+	move_others(t, cpu);
+	/* They may have been about to go to sleep there. */
+	usleep(5000);
+
+	return true;
+}
+
 /* Processes and events go when the test exits. */
 static inline void dup_teardown(struct __test_metadata *_metadata, struct dup_test *t)
 {
+	unsigned int i;
+
+	for (i = 0; i < t->nr_moved; i++)
+		sched_setaffinity(t->moved[i].pid, sizeof(t->moved[i].allowed),
+				  &t->moved[i].allowed);
 	if (t->sysctl >= 0)
 		EXPECT_EQ(0, write_long(DUP_SYSCTL, t->sysctl));
 	EXPECT_EQ(t->tainted, read_long(TAINTED))

@@ -340,10 +340,11 @@ static struct perf_event_attr random_attr(struct stress *s)
 	return attr;
 }
 
-static void op_open(struct stress *s)
+enum { ON_CPU, ON_CGROUP, ON_TASK };
+
+static void open_on(struct stress *s, struct perf_event_attr attr, unsigned int where)
 {
 	struct slot *slot = any_slot(s, false), *leader = NULL;
-	struct perf_event_attr attr = random_attr(s);
 	unsigned long flags = PERF_FLAG_FD_CLOEXEC;
 	int cpu = below(s, s->nr_cpus);
 	int pid = -1, cgroup_fd = -1;
@@ -351,10 +352,10 @@ static void op_open(struct stress *s)
 	if (!slot)
 		return;
 
-	switch (below(s, 4)) {
-	case 0:
+	switch (where) {
+	case ON_CPU:
 		break;
-	case 1:
+	case ON_CGROUP:
 		cgroup_fd = open(any_cgroup(s), O_RDONLY | O_CLOEXEC);
 		pid = cgroup_fd;
 		flags |= PERF_FLAG_PID_CGROUP;
@@ -391,6 +392,28 @@ static void op_open(struct stress *s)
 	slot->inherit = attr.inherit;
 	slot->inherit_stat = attr.inherit_stat;
 	slot->group_format = attr.read_format & PERF_FORMAT_GROUP;
+}
+
+static void op_open(struct stress *s)
+{
+	unsigned int where = below(s, ON_TASK + 2);
+
+	open_on(s, random_attr(s), where);
+}
+
+/* The same on a CPU, a cgroup and a task, which is where scopes meet. */
+static void op_scopes(struct stress *s)
+{
+	struct perf_event_attr attr = random_attr(s);
+	unsigned int first = below(s, 3), i;
+
+	attr.sample_period = 0;
+	attr.sample_type = 0;
+	attr.exclusive = 0;
+	for (i = 0; i < 3; i++) {
+		attr.pinned = one_in(s, 4);
+		open_on(s, attr, (first + i) % 3);
+	}
 }
 
 static void unmap(struct slot *slot)
@@ -508,10 +531,17 @@ static void op_move(struct stress *s)
 	bind_to_cpu(one_in(s, 2) ? 0 : any_victim(s), below(s, s->nr_cpus));
 }
 
+static void move_process(const char *cgroup, pid_t pid)
+{
+	char path[PATH_MAX];
+
+	snprintf(path, sizeof(path), "%s/cgroup.procs", cgroup);
+	write_long(path, pid);
+}
+
 static void op_cgroup(struct stress *s)
 {
 	const char *cgroup = any_cgroup(s);
-	char path[PATH_MAX];
 
 	if (!s->has_cgroups)
 		return;
@@ -528,8 +558,7 @@ static void op_cgroup(struct stress *s)
 		cgroup = cgroups[0];
 		break;
 	}
-	snprintf(path, sizeof(path), "%s/cgroup.procs", cgroup);
-	write_long(path, one_in(s, 3) ? getpid() : any_victim(s));
+	move_process(cgroup, one_in(s, 3) ? getpid() : any_victim(s));
 }
 
 /* What concerns the whole machine is for one process to do. */
@@ -561,7 +590,8 @@ static const struct {
 	void			(*func)(struct stress *s);
 	unsigned int		weight;
 } ops[] = {
-	{ op_open,	30 },
+	{ op_open,	24 },
+	{ op_scopes,	3 },
 	{ op_close,	18 },
 	{ op_read,	30 },
 	{ op_control,	25 },
@@ -628,6 +658,9 @@ static void run_victim(struct stress *s, unsigned int number)
 		pid = fork();
 		if (!pid) {
 			prctl(PR_SET_PDEATHSIG, SIGKILL);
+			/* With another cgroup, each turn is a switch of cgroups. */
+			if (s->has_cgroups && one_in(s, 2))
+				move_process(any_cgroup(s), getpid());
 			take_turns(there[0], back[1], 30, false);
 			if (s->random & 1)
 				run_myself();
