@@ -2181,19 +2181,21 @@ static void test_different_events(struct kunit *test)
 /* The same with the second half of each pair: each finds its partner. */
 static void test_different_pairs(struct kunit *test)
 {
+	static const struct perf_event_attr all = { .config = 1 };
+	static const struct perf_event_attr kernel = { .config = 1, .exclude_user = 1 };
 	struct dup_event *a, *b, *c, *d, *e, *f;
 	struct dup_test *t = test->priv;
 
-	a = open_alone(test, 0, ATTR(.config = 1));
-	b = open_alone(test, 0, ATTR(.config = 1, .exclude_user = 1));
+	a = open_alone(test, 0, all);
+	b = open_alone(test, 0, kernel);
 	t->model.hw_config = 1;
-	c = open_alone(test, 0, ATTR(.config = 1));
+	c = open_alone(test, 0, all);
 	advance(test, 2);
 
-	d = open_cpu(test, 1, ATTR(.config = 1));
+	d = open_cpu(test, 1, all);
 	t->model.hw_config = 0;
-	e = open_cpu(test, 1, ATTR(.config = 1, .exclude_user = 1));
-	f = open_cpu(test, 1, ATTR(.config = 1));
+	e = open_cpu(test, 1, kernel);
+	f = open_cpu(test, 1, all);
 	advance(test, 2);
 
 	KUNIT_EXPECT_TRUE(test, shares(a, f));
