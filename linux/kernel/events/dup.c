@@ -20,9 +20,10 @@
  *
  * A perf_event_dup is the entry for one configuration (struct perf_dup_key) in
  * the dup table of a context. While a single event of a task is linked to it,
- * that event counts as if there were no dups. The second one brings a master: a
- * virtual event that has no file descriptor, no user and no group, and that is
- * the only one of them which the PMU driver ever gets to see. Events that count
+ * that event counts as if there were no dups, or with the CPU's, see below. The
+ * second one brings a master: a virtual event that has no file descriptor, no
+ * user and no group, and that is the only one of them which the PMU driver ever
+ * gets to see. Events that count
  * through a master are attached to the dup; core.c reaches their PMU by
  * event_pmu_add() and its siblings, which come here for an attached event.
  *
@@ -85,7 +86,8 @@
  * Groups are scheduled in and out with the PMU disabled, so where that freezes
  * all counters at one instant the members of a group take their bases at that
  * instant. Where a PMU can not be frozen the counters of a group differ by what
- * is counted between the reads of two of them, as they do without sharing.
+ * is counted between the reads of two of them, as they do without sharing; and so
+ * they do where a switch between cgroups goes without scheduling, on all PMUs.
  *
  * User space may read the counter itself, by what the event's mmap()ed page says
  * (perf_event_update_userpage()). For an attached event that is the master's
@@ -133,8 +135,10 @@
  *
  * A task that can read counters from user space does not borrow: it would see
  * what its CPU counted for others. One that comes to read them, say by mapping a
- * page, does not from when it is scheduled in next. The page of an event that has
- * borrowed has index 0.
+ * page, does not from when its events are scheduled in next. (Where two tasks
+ * whose contexts are clones follow each other, they swap the contexts and
+ * nothing is scheduled. On x86 the one may be able to read counters and the other
+ * one not.) The page of an event that has borrowed has index 0.
  *
  *			Locking
  *

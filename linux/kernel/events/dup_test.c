@@ -2935,6 +2935,15 @@ static int nmi_probe(struct kprobe *kp, struct pt_regs *regs)
 }
 NOKPROBE_SYMBOL(nmi_probe);
 
+/*
+ * A probe with that is not made a jump, for which the kernel first waits until each
+ * task has slept: the test's one is busy.
+ */
+static void nmi_probe_done(struct kprobe *kp, struct pt_regs *regs, unsigned long flags)
+{
+}
+NOKPROBE_SYMBOL(nmi_probe_done);
+
 /* Where it can come: not in the middle of an instruction, or of an atomic sequence. */
 static int nmi_points(unsigned long addr, unsigned long size, struct kprobe *points,
 		      struct kprobe **list)
@@ -2945,6 +2954,7 @@ static int nmi_points(unsigned long addr, unsigned long size, struct kprobe *poi
 		points[nr] = (struct kprobe) {
 			.addr = (void *)(addr + off),
 			.pre_handler = nmi_probe,
+			.post_handler = nmi_probe_done,
 		};
 		if (register_kprobe(&points[nr]))
 			continue;
@@ -3632,6 +3642,8 @@ static void test_group_add_fails(struct kunit *test)
 	struct dup_test *t = test->priv;
 	struct dup_event *a, *b, *leader, *sibling, *last;
 
+	/* It would try again, maybe when this looks. */
+	no_rotation(test);
 	a = open_cpu(test, 0, ATTR(.config = 1, .pinned = 1));
 	b = open_cpu(test, 0, ATTR(.config = 2, .pinned = 1, .disabled = 1));
 	leader = open_cpu(test, 1, ATTR(.config = 1, .disabled = 1));

@@ -174,6 +174,90 @@ TEST_F(dup_cgroup, take_turns)
 	EXPECT_TRUE(runs_always(cpu));
 }
 
+/*
+ * An event is enabled as long as a task of its cgroup runs, also if other events,
+ * those which take the counters here, keep the time of the CPU's context going. If
+ * nobody starts the time of the cgroup then its first event seems to be as old
+ * as the machine, and if nobody stops it then so does a later one.
+ */
+TEST_F(dup_cgroup, times)
+{
+	struct perf_event_attr attr = instructions();
+	struct dup_test *t = &self->t;
+	struct target target = on_cgroup(self->c.child[0].fd, t->cpu);
+	struct counts counts;
+	__u64 from;
+	int fd, i;
+
+	if (!leave_cpu_to_workers(_metadata, t))
+		SKIP(return, "needs two CPUs");
+	leave_counters(_metadata, t, t->cpu, 1);
+	move_to(_metadata, &t->worker, self->c.child[0].path);
+	for (i = 0; i < 3; i++) {
+		/* Its task sleeps. */
+		fd = open_event(_metadata, &t->a, &attr, target);
+		EXPECT_EQ(0U, read_counts(_metadata, fd).enabled);
+		close(fd);
+
+		/* It begins while the task runs, and is read when it sleeps again. */
+		worker_begins(_metadata, &t->worker, WORK_LOOP, 10 * LOOPS);
+		usleep(5000);
+		from = nanoseconds();
+		fd = open_event(_metadata, &t->a, &attr, target);
+		ASSERT_FALSE(worker_is_ready(&t->worker));
+		worker_ready(_metadata, &t->worker);
+		counts = read_counts(_metadata, fd);
+		EXPECT_NE(0U, counts.enabled);
+		EXPECT_LE(counts.enabled, nanoseconds() - from);
+		EXPECT_EQ(counts.enabled, counts.running);
+		close(fd);
+
+		/* It ends while the task runs. */
+		worker_begins(_metadata, &t->worker, WORK_LOOP, 10 * LOOPS);
+		usleep(5000);
+		fd = open_event(_metadata, &t->a, &attr, target);
+		close(fd);
+		ASSERT_FALSE(worker_is_ready(&t->worker));
+		worker_ready(_metadata, &t->worker);
+	}
+}
+
+/*
+ * A task enables a pinned event of its own, for which the flexible events of the CPU
+ * are scheduled anew. The cgroup's time goes on; if it was taken for ended, reads
+ * would give the times of the last tick.
+ */
+TEST_F(dup_cgroup, times_beside_pinned)
+{
+	struct worker self_as_worker = { .pid = getpid() };
+	struct perf_event_attr attr = instructions();
+	struct perf_event_attr pinned_attr = reference(attr);
+	struct dup_test *t = &self->t;
+	struct counts from, to;
+	int fd, pinned, i, j;
+
+	pinned_attr.disabled = 1;
+	leave_counters(_metadata, t, t->cpu, 2);
+	move_to(_metadata, &self_as_worker, self->c.child[0].path);
+	fd = open_event(_metadata, &t->a, &attr, on_cgroup(self->c.child[0].fd, t->cpu));
+	pinned = open_event(_metadata, &t->b, &pinned_attr, on_task(getpid()));
+
+	for (i = 0; i < 4; i++) {
+		usleep(1000);
+		ASSERT_EQ(0, ioctl(pinned, PERF_EVENT_IOC_ENABLE, 0));
+		for (j = 0; j < 5; j++) {
+			from = read_counts(_metadata, fd);
+			burn(LOOPS / 20);
+			to = read_counts(_metadata, fd);
+			EXPECT_GE(to.value, from.value + LOOPS / 20);
+			EXPECT_LT(from.enabled, to.enabled);
+			EXPECT_EQ(to.enabled, to.running);
+		}
+		ASSERT_EQ(0, ioctl(pinned, PERF_EVENT_IOC_DISABLE, 0));
+	}
+	move_to(_metadata, &self_as_worker, self->c.root);
+}
+
 /* A cgroup that is removed leaves its events with what they counted. */
 TEST_F(dup_cgroup, removed)
 {

@@ -683,13 +683,11 @@ static void check_family(struct __test_metadata *_metadata, const struct family 
 
 /*
  * The times of all of them advance, in whatever order they are enabled, and
- * whether the token goes round then or not. The first one that is enabled makes
- * the current cgroup known, but does not start the time of any. With the same event
- * on the CPU all of them are let in on the spot, and all that comes after that are
- * switches which leave common ancestors alone: if the first of them was light
- * (perf_cgroup_switch_light() without the look at info->active) the ancestors' time
- * would not begin before somebody else runs. The first time can be too long, without
- * sharing too, so it is the differences that are looked at.
+ * whether the token goes round then or not. The first one that is enabled starts the
+ * time of the current cgroup and of those above it. With the same event on the CPU
+ * all of them are let in on the spot, and all that comes after that are switches
+ * which leave common ancestors alone: what was not started then does not start
+ * before somebody else runs.
  */
 TEST_F_TIMEOUT(dup_cgroup_switch, times, 60)
 {
@@ -701,6 +699,7 @@ TEST_F_TIMEOUT(dup_cgroup_switch, times, 60)
 	struct family from, to;
 	bool running, works;
 	int i, j, k;
+	__u64 begun;
 	__s64 all;
 
 	place[ON_FIRST] = s->c.child[0].fd;
@@ -720,6 +719,7 @@ TEST_F_TIMEOUT(dup_cgroup_switch, times, 60)
 			begin_round(_metadata, s, 10 * NR_HOPS);
 			usleep(1000);
 		}
+		begun = nanoseconds();
 		for (j = 0; j < NR_PLACES; j++) {
 			k = (i % 2 ? i + j : i + NR_PLACES - j) % NR_PLACES;
 			ASSERT_EQ(0, ioctl(fd[k], PERF_EVENT_IOC_ENABLE, 0));
@@ -735,6 +735,7 @@ TEST_F_TIMEOUT(dup_cgroup_switch, times, 60)
 		works = !worker_is_ready(&s->player[0].worker);
 		check_family(_metadata, &from, &to);
 		for (j = 0; j < NR_PLACES; j++) {
+			EXPECT_LE(to.end[j].enabled, nanoseconds() - begun);
 			if (works)
 				EXPECT_LT(from.start[j].enabled, to.end[j].enabled)
 					TH_LOG("event %d", j);
