@@ -2,7 +2,7 @@
 """make demo: perf stat sessions on the unpatched and the patched kernel.
 
 What runs in the guests, and why the sessions' counts can be compared, is in
-lab/guest/demo.sh.
+lab/guest/sessions.sh and demo.sh.
 """
 
 import json
@@ -22,7 +22,8 @@ WORKLOAD_CPU = "0"
 # What each table is about, by its name in demo.json and in the guest's results.
 TABLES = {
     "kernels": "Eight perf stat -a sessions of two events each, on both CPUs",
-    "mixed": "One machine, four kinds of session (-a, -p, -C 0, -G) of the same four events"}
+    "mixed": "One machine, five kinds of session (-a, -p, -C 0, -G, -p --create-cgroup) of the\n"
+             "same four events"}
 
 
 class BadData(Exception):
@@ -101,8 +102,8 @@ def measure(variant, base):
     """A row for each table, from one guest."""
     image = kernel.build(ARCH, "bench", variant)
     module = kernel.pmcount(ARCH, "bench", variant)
-    outcome = boot.Guest(f"demo-{variant}", ARCH, image, (GUEST / "demo.sh").read_text(),
-                         base=base, files=[("lab/pmcount.ko", module)],
+    scenario = "\n".join((GUEST / name).read_text() for name in ("sessions.sh", "demo.sh"))
+    outcome = boot.Guest(f"demo-{variant}", ARCH, image, scenario, base=base, files=[("lab/pmcount.ko", module)],
                          icount=boot.ICOUNT, timeout=TIMEOUT,
                          title=f"perf stat sessions on the {variant} kernel").run()
     if not outcome.good or outcome.status:

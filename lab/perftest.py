@@ -29,13 +29,14 @@ VARIANTS = ("unpatched", "patched")
 SETTINGS = ("alone", "beside")
 
 # What the shell tests use and busybox lacks: arrays, mktemp with five X, a sleep that
-# is a dynamic program, and a Python for those that check the output. That of Debian's
-# own version, since the packages come from the release that runs here.
+# is a dynamic program, setpriv with a user, and a Python for those that check the
+# output. That of Debian's own version, since the packages come from the release that runs here.
 PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
 PROGRAMS = (("bash", "bash", "bin/bash"), ("coreutils", "mktemp", "usr/bin/mktemp"),
             ("coreutils", "sleep", "usr/bin/sleep"),
+            ("util-linux", "setpriv", "usr/bin/setpriv"),
             (f"{PYTHON}-minimal", PYTHON, "usr/bin/python3"))
-LIBRARIES = ("libtinfo6", "libexpat1", "zlib1g")
+LIBRARIES = ("libtinfo6", "libexpat1", "zlib1g", "libcap-ng0")
 PYTHON_FILES = (f"lib{PYTHON}-minimal", f"lib{PYTHON}-stdlib")
 # perf looks for its tests beside itself.
 SHELL_TESTS = "usr/bin/tests/shell"
@@ -70,9 +71,9 @@ def read_list(path=LIST):
     return entries, known
 
 
-def archive():
-    """The programs of all guests, and what the tests need besides."""
-    tree = initramfs.programs_tree(ARCH, userland.perf(ARCH))
+def archive(perf=None):
+    """The programs of all guests, with that perf, and what its tests need besides."""
+    tree = initramfs.programs_tree(ARCH, perf or userland.perf(ARCH))
     tree.name = f"perf-test-{ARCH}"
     programs = []
     for package, name, inner in PROGRAMS:

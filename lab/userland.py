@@ -20,6 +20,9 @@ WITHOUT = ("NO_LIBELF", "NO_LIBDW", "NO_LIBTRACEEVENT", "NO_LIBPYTHON", "NO_LIBP
            "NO_LIBPFM4", "NO_LIBDEBUGINFOD", "NO_SDT", "NO_JVMTI", "NO_JEVENTS",
            "NO_RUST")
 
+# Enough of a report to find the place, and no more to load than that needs.
+SANITIZE = "-fsanitize=address -fno-omit-frame-pointer -g1"
+
 # Where the sources of either are.
 PERF_PATHS = [f"tools/{name}" for name in ("perf", "lib", "build", "include", "scripts",
                                            "arch")]
@@ -40,23 +43,26 @@ def source_key(place, *paths):
             *(place / name for name in untracked.decode().split("\0") if name)]
 
 
-def perf(arch):
-    """Build tools/perf of the series; return the program's path."""
+def perf(arch, sanitize=False):
+    """Build tools/perf of the series, with the address sanitizer if asked to;
+    return the program's path."""
     place = kernel.source("patched")
-    out = steps.BUILD / "perf" / arch
+    name = f"{arch}-asan" if sanitize else arch
+    out = steps.BUILD / "perf" / name
     program, stamp = out / "perf", out / ".done"
-    with steps.locked(out.parent / f".{arch}.lock"):
-        inputs = [*source_key(place, *PERF_PATHS), *WITHOUT]
+    flags = [f"EXTRA_CFLAGS={SANITIZE}"] if sanitize else []
+    with steps.locked(out.parent / f".{name}.lock"):
+        inputs = [*source_key(place, *PERF_PATHS), *WITHOUT, *flags]
         if steps.fresh(stamp, inputs) and program.exists():
             return program
         out.mkdir(parents=True, exist_ok=True)
         target = ARCHES[arch]
-        steps.run(f"build perf for {arch}",
+        steps.run(f"build perf for {name}",
                   ["make", f"-j{kernel.jobs()}", "-C", place / "tools/perf",
                    f"O={out}", f"ARCH={target.kernel_arch}",
                    f"CROSS_COMPILE={target.cross}", "WERROR=0", "BUILD_BPF_SKEL=0",
-                   *(f"{name}=1" for name in WITHOUT)],
-                  f"perf-{arch}", env=kernel.environment())
+                   *(f"{option}=1" for option in WITHOUT), *flags],
+                  f"perf-{name}", env=kernel.environment())
         steps.mark(stamp, inputs)
     return program
 

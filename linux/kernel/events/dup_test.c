@@ -1000,10 +1000,7 @@ static void advance_in_task(struct kunit *test, u64 ticks)
 	kthread_init_work(&a.work, advance_work_fn);
 	kthread_queue_work(t->worker, &a.work);
 	kthread_flush_work(&a.work);
-	/*
-	 * And no longer. Perf leaves a cgroup's time running when its last event
-	 * goes while it is the current one; that is what this would come upon.
-	 */
+	/* And no longer. */
 	wait_task_inactive(t->worker->task, TASK_INTERRUPTIBLE);
 }
 
@@ -2909,6 +2906,8 @@ static struct nmi_point {
 	struct dup_event *ev[3];
 	/* Events that are ACTIVE count on meanwhile. */
 	bool		counts;
+	/* The first one can not be read without something to count with. */
+	bool		home;
 	int		nr;
 } nmi_point;
 
@@ -2925,6 +2924,9 @@ static int nmi_probe(struct kprobe *kp, struct pt_regs *regs)
 	nmi_point.nr++;
 
 	c = this_cpu_ptr(t->model.cpus);
+	if (nmi_point.home && READ_ONCE(nmi_point.ev[0]->event->oncpu) == t->cpu &&
+	    !READ_ONCE(nmi_point.ev[0]->event->dup))
+		model_broken(&t->model, "an event that can be read has nothing to count with");
 	dup_test_nmi(&t->model);
 	model_interrupt(&t->model, c);
 	if (nmi_point.counts && !c->disabled)
@@ -3063,6 +3065,8 @@ struct nmi_place {
 	int		step;
 	/* Events that are ACTIVE count on meanwhile. */
 	bool		counts;
+	/* What borrows is given back. */
+	bool		home;
 };
 
 static void nmi_at_place(struct kunit *test, const struct nmi_place *place,
@@ -3076,6 +3080,7 @@ static void nmi_at_place(struct kunit *test, const struct nmi_place *place,
 	nr = nmi_points(addr, size, points, list);
 	nmi_point.nr = 0;
 	nmi_point.counts = place->counts;
+	nmi_point.home = place->home;
 	/* Others with the other model. */
 	for (int i = t->model.type->late ? place->step / 2 : 0; i < nr; i += place->step) {
 		asked++;
@@ -3139,7 +3144,7 @@ static void test_nmi_borrow(struct kunit *test)
 	static const struct nmi_place places[] = {
 		{ "perf_dup_read", nmi_in_read, 4, true },
 		{ "perf_dup_to_use", nmi_in_others, 6 },
-		{ "__perf_dup_go_home", nmi_in_others, 4 },
+		{ "__perf_dup_go_home", nmi_in_others, 4, .home = true },
 		{ "perf_dup_add", nmi_in_others, 8 },
 		{ "perf_dup_del", nmi_in_others, 8 },
 	};
@@ -5463,6 +5468,41 @@ static void test_borrow_busy(struct kunit *test)
 	}
 }
 
+/* That a flexible event of the CPU comes is nothing to what is pinned there. */
+static void test_borrow_beside_pinned(struct kunit *test)
+{
+	unsigned int before[NR_CALLS];
+	struct dup_test *t = test->priv;
+	struct dup_event *a, *c;
+	unsigned long breaks;
+	struct cost cost;
+
+	no_rotation(test);
+	for (int i = 0; i < 2; i++) {
+		open_cpu(test, 0, ATTR(.config = 2, .pinned = 1, .sample_period = 1ULL << 40));
+		a = open_task(test, 0, ATTR(.config = 1, .pinned = i));
+		begin_busy_alone(test);
+		for (int j = 0; j < 1000; j++) {
+			advance(test, 10);
+			breaks = busy_breaks(test);
+			get_calls(test, before);
+			c = open_plain(test, 1, t->cpu);
+			get_cost(test, before, &cost);
+			if (busy_breaks(test) == breaks)
+				break;
+			close_event(c);
+		}
+		/* The task's own counter goes, and that of the CPU comes. */
+		KUNIT_EXPECT_EQ(test, cost.calls[CALL_ADD], 1);
+		KUNIT_EXPECT_EQ(test, cost.calls[CALL_DEL], 1);
+		advance(test, 10);
+		check_lent(test, a, c, 2);
+		check_running(test);
+		end_busy(t);
+		close_events(test);
+	}
+}
+
 /* It goes with its PMU to another CPU, and the task goes on without it. */
 static void test_borrow_pmu_migrates(struct kunit *test)
 {
@@ -5521,6 +5561,32 @@ static void test_borrow_group(struct kunit *test)
 	}
 	KUNIT_EXPECT_EQ(test, check_event(test, c), 0);
 	KUNIT_EXPECT_EQ(test, check_event(test, d), 0);
+}
+
+/* The counter that it would borrow does not run, and there is no room for it. */
+static void test_borrow_no_room(struct kunit *test)
+{
+	struct dup_test *t = test->priv;
+	struct dup_event *a, *c, *pinned;
+
+	no_rotation(test);
+	set_counters(test, 1);
+	pinned = open_pinned(test, 0, 2);
+	c = open_cpu(test, 1, ATTR(.config = 1, .disabled = 1));
+	a = open_task(test, 0, ATTR(.config = 1));
+	begin_busy_alone(test);
+	advance(test, 10);
+	KUNIT_EXPECT_EQ(test, look_at(test, a).state, PERF_EVENT_STATE_INACTIVE);
+	KUNIT_EXPECT_NULL(test, look_at(test, a).dup);
+	KUNIT_EXPECT_EQ(test, c->event->dup->nr_lent, 0);
+	close_event(c);
+	close_event(pinned);
+	event_ioctl(test, a, PERF_EVENT_IOC_DISABLE, false);
+	event_ioctl(test, a, PERF_EVENT_IOC_ENABLE, false);
+	advance(test, 10);
+	check_not_lent(test, a, 1);
+	check_events(test);
+	end_busy(t);
 }
 
 /* The k-th event of an opener on the task meets the k-th of another one on the CPU. */
@@ -5721,7 +5787,7 @@ static void test_borrow_unshared(struct kunit *test)
 /* While the CPU's event has no master there is nothing to lend, but with the next one. */
 static void test_borrow_no_master(struct kunit *test)
 {
-	struct dup_event *a, *c, *d;
+	struct dup_event *a, *b, *c, *d;
 	struct dup_test *t = test->priv;
 
 	a = open_task(test, 0, ATTR(.config = 1));
@@ -5733,10 +5799,86 @@ static void test_borrow_no_master(struct kunit *test)
 	/* It is let in on the spot, so the task borrows when it is next scheduled in. */
 	d = open_plain(test, 2, t->cpu);
 	KUNIT_EXPECT_TRUE(test, shares(c, d));
+	/* Both run: of the two the CPU's. */
+	b = open_task(test, 3, ATTR(.config = 1));
+	KUNIT_EXPECT_PTR_EQ(test, look_at(test, b).dup, d->event->dup_link);
+	close_event(b);
 	event_ioctl(test, a, PERF_EVENT_IOC_DISABLE, false);
 	event_ioctl(test, a, PERF_EVENT_IOC_ENABLE, false);
 	advance(test, 10);
 	check_lent(test, a, d, 1);
+	check_running(test);
+	end_busy(t);
+}
+
+/*
+ * A borrower is passed over when somebody's turn ends, as the counter stays, but only
+ * while the CPU's own events hold that.
+ */
+static void test_borrow_rotation(struct kunit *test)
+{
+	struct dup_event *holder, *big, *other, *rider, *fits;
+	struct dup_test *t = test->priv;
+
+	no_rotation(test);
+	set_counters(test, 2);
+	holder = open_plain(test, 0, t->cpu);
+	big = open_task(test, 1, ATTR(.config = 2, .disabled = 1));
+	other = open_sibling(test, 1, big, ATTR(.config = 3));
+	event_ioctl(test, big, PERF_EVENT_IOC_ENABLE, false);
+	rider = open_task(test, 2, ATTR(.config = 1));
+	fits = open_task(test, 1, ATTR(.config = 4));
+	begin_busy_alone(test);
+	for (int i = 0; i < 9; i++) {
+		rotate(test);
+		advance(test, 10);
+	}
+	KUNIT_EXPECT_EQ(test, big->ran, 0);
+	KUNIT_EXPECT_EQ(test, rider->ran, 90);
+	KUNIT_EXPECT_EQ(test, fits->ran, 30);
+
+	/* Three for two counters. */
+	event_ioctl(test, holder, PERF_EVENT_IOC_DISABLE, false);
+	close_event(big);
+	rider->ran = 0;
+	fits->ran = 0;
+	other->ran = 0;
+	for (int i = 0; i < 9; i++) {
+		rotate(test);
+		advance(test, 10);
+	}
+	KUNIT_EXPECT_EQ(test, rider->ran, 60);
+	KUNIT_EXPECT_EQ(test, fits->ran, 60);
+	KUNIT_EXPECT_EQ(test, other->ran, 60);
+	check_events(test);
+	end_busy(t);
+}
+
+/* Where the task's counter runs and that of the CPU does not, it takes no second one. */
+static void test_borrow_own_runs(struct kunit *test)
+{
+	struct dup_test *t = test->priv;
+	struct dup_event *a, *b, *c;
+
+	no_rotation(test);
+	a = open_task(test, 0, ATTR(.config = 1, .pinned = 1));
+	begin_busy_alone(test);
+	advance(test, 10);
+	check_not_lent(test, a, 1);
+	/* It is off, so nobody is scheduled. */
+	c = open_cpu(test, 1, ATTR(.config = 1, .disabled = 1));
+	b = open_task(test, 2, ATTR(.config = 1, .disabled = 1));
+	advance(test, 10);
+	check_not_lent(test, a, 1);
+	event_ioctl(test, b, PERF_EVENT_IOC_ENABLE, false);
+	advance(test, 10);
+	check_not_lent(test, a, 1);
+	check_not_lent(test, b, 1);
+	check_running(test);
+	event_ioctl(test, c, PERF_EVENT_IOC_ENABLE, false);
+	advance(test, 10);
+	check_lent(test, a, c, 1);
+	check_lent(test, b, c, 1);
 	check_running(test);
 	end_busy(t);
 }
@@ -5798,6 +5940,43 @@ static void test_borrow_join(struct kunit *test)
 	check_running(test);
 	end_busy(t);
 	KUNIT_EXPECT_GT(test, a->ran, 10);
+}
+
+/*
+ * The first hardware event of a task, let in on the spot, gives way when the counter of
+ * the CPU is needed for another turn.
+ */
+static void test_borrow_join_rotates(struct kunit *test)
+{
+	struct dup_test *t = test->priv;
+	struct dup_event *c[2], *b;
+	unsigned long breaks;
+
+	no_rotation(test);
+	set_counters(test, 1);
+	c[0] = open_plain(test, 0, t->cpu);
+	c[1] = open_config(test, 0, 2);
+	/* With it the context of the task is active. */
+	open_task(test, 0, ATTR(.type = PERF_TYPE_SOFTWARE, .config = PERF_COUNT_SW_DUMMY));
+	begin_busy_alone(test);
+	for (int i = 0; i < 1000; i++) {
+		if (c[0]->event->state != PERF_EVENT_STATE_ACTIVE)
+			rotate(test);
+		KUNIT_ASSERT_EQ(test, c[0]->event->state, PERF_EVENT_STATE_ACTIVE);
+		breaks = busy_breaks(test);
+		b = open_task(test, 1, ATTR(.config = 1));
+		advance(test, 10);
+		KUNIT_EXPECT_EQ(test, b->ran, 10);
+		rotate(test);
+		advance(test, 10);
+		if (busy_breaks(test) == breaks)
+			break;
+		close_event(b);
+	}
+	KUNIT_EXPECT_EQ(test, b->ran, 10);
+	KUNIT_EXPECT_EQ(test, c[1]->event->state, PERF_EVENT_STATE_ACTIVE);
+	end_busy(t);
+	check_events(test);
 }
 
 /* One that was alone borrows, and is not handed over to the master that another one brings. */
@@ -6453,8 +6632,10 @@ static struct kunit_case dup_test_cases[] = {
 	KUNIT_CASE_PARAM(test_module, model_gen_params),
 	KUNIT_CASE_PARAM(test_borrow, model_gen_params),
 	KUNIT_CASE_PARAM(test_borrow_busy, model_gen_params),
+	KUNIT_CASE_PARAM(test_borrow_beside_pinned, model_gen_params),
 	KUNIT_CASE_PARAM(test_borrow_pmu_migrates, model_gen_params),
 	KUNIT_CASE_PARAM(test_borrow_group, model_gen_params),
+	KUNIT_CASE_PARAM(test_borrow_no_room, model_gen_params),
 	KUNIT_CASE_PARAM(test_borrow_ordinals, model_gen_params),
 	KUNIT_CASE_PARAM(test_borrow_cgroup, model_gen_params),
 	KUNIT_CASE_PARAM(test_borrow_migrates, model_gen_params),
@@ -6462,8 +6643,11 @@ static struct kunit_case dup_test_cases[] = {
 	KUNIT_CASE_PARAM(test_borrow_user_page, model_gen_params),
 	KUNIT_CASE_PARAM(test_borrow_unshared, model_gen_params),
 	KUNIT_CASE_PARAM(test_borrow_no_master, model_gen_params),
+	KUNIT_CASE_PARAM(test_borrow_rotation, model_gen_params),
+	KUNIT_CASE_PARAM(test_borrow_own_runs, model_gen_params),
 	KUNIT_CASE_PARAM(test_borrow_unregister, model_gen_params),
 	KUNIT_CASE_PARAM(test_borrow_join, model_gen_params),
+	KUNIT_CASE_PARAM(test_borrow_join_rotates, model_gen_params),
 	KUNIT_CASE_PARAM(test_borrow_and_hand_over, model_gen_params),
 	KUNIT_CASE_PARAM(test_task_hand_over_refused, model_gen_params),
 	KUNIT_CASE_PARAM(test_borrow_inherit, model_gen_params),

@@ -216,6 +216,11 @@ TEST_F(dup_cgroup, times)
 		worker_begins(_metadata, &t->worker, WORK_LOOP, 10 * LOOPS);
 		usleep(5000);
 		fd = open_event(_metadata, &t->a, &attr, target);
+		usleep(1000);
+		ASSERT_EQ(0, ioctl(fd, PERF_EVENT_IOC_DISABLE, 0));
+		counts = read_counts(_metadata, fd);
+		EXPECT_NE(0U, counts.enabled);
+		EXPECT_EQ(counts.enabled, counts.running);
 		close(fd);
 		ASSERT_FALSE(worker_is_ready(&t->worker));
 		worker_ready(_metadata, &t->worker);
