@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What perf stat --create-cgroup reads and writes: /proc/PID/cgroup, the start
- * in /proc/PID/stat, and names of cgroups.
+ * What perf stat --create-cgroup reads and writes: /proc/PID/cgroup, the state
+ * and start in /proc/PID/stat, and names of cgroups.
  */
 #include "cgroup-target.h"
 #include "tests.h"
@@ -69,47 +69,51 @@ static int test__parse_proc_cgroup(struct test_suite *test __maybe_unused,
 
 #define FIELDS	"S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 "
 
-static int test__parse_starttime(struct test_suite *test __maybe_unused,
-				 int subtest __maybe_unused)
+static int test__parse_stat(struct test_suite *test __maybe_unused,
+			    int subtest __maybe_unused)
 {
 	unsigned long long start = 0;
+	char state = 0;
 	int ret;
 
-	ret = cgroup_target__parse_starttime("7 (perf) " FIELDS "678186 123 4\n", &start);
+	ret = cgroup_target__parse_stat("7 (perf) " FIELDS "678186 123 4\n", &state, &start);
 	TEST_ASSERT_EQUAL("plain", 0, ret);
 	TEST_ASSERT_VAL("plain start", start == 678186);
+	TEST_ASSERT_VAL("plain state", state == 'S');
 
 	/* A process can be called like the fields that follow. */
-	ret = cgroup_target__parse_starttime("7 (a) R 1 (b) c) " FIELDS "99 123 4\n", &start);
+	ret = cgroup_target__parse_stat("7 (a) R 1 (b) c) " FIELDS "99 123 4\n", &state, &start);
 	TEST_ASSERT_EQUAL("odd name", 0, ret);
 	TEST_ASSERT_VAL("start after odd name", start == 99);
+	TEST_ASSERT_VAL("state after odd name", state == 'S');
 
-	TEST_ASSERT_VAL("too short", cgroup_target__parse_starttime("7 (perf) S 1 7", &start));
-	TEST_ASSERT_VAL("no name", cgroup_target__parse_starttime("7 perf S 1 7", &start));
+	TEST_ASSERT_VAL("too short", cgroup_target__parse_stat("7 (perf) S 1 7", &state, &start));
+	TEST_ASSERT_VAL("no state", cgroup_target__parse_stat("7 (perf)", &state, &start));
+	TEST_ASSERT_VAL("no name", cgroup_target__parse_stat("7 perf S 1 7", &state, &start));
 	return TEST_OK;
 }
 
 static int test__names(struct test_suite *test __maybe_unused, int subtest __maybe_unused)
 {
 	static const char * const foreign[] = {
-		"perf-stat-", "perf-stat-1-2", "perf-stat-1-2-", "perf-stat-1-2-3-4",
-		"perf-stat-1-2-3x", "perf-stat-1-02-3", "perf-stat-1- 2-3",
-		"perf-stat-1-+2-3", "perf-stat-1--2-3", "perf-stat-1-0-3",
-		"xperf-stat-1-2-3", "Perf-stat-1-2-3", "",
-		"perf-stat-99999999999999999999999-2-3",
+		"perf-stat-", "perf-stat-1-2", "perf-stat-1-2-3", "perf-stat-1-2-3-",
+		"perf-stat-1-2-3-4-5", "perf-stat-1-2-3-4x", "perf-stat-1-2-03-4",
+		"perf-stat-1-2- 3-4", "perf-stat-1-2-+3-4", "perf-stat-1-2--3-4",
+		"perf-stat-1-2-0-4", "xperf-stat-1-2-3-4", "Perf-stat-1-2-3-4", "",
+		"perf-stat-99999999999999999999999-2-3-4",
 	};
 	const struct cgroup_target_owner max = {
-		.pid = 0x7fffffff, .starttime = ~0ULL, .pid_ns = ~0ULL,
+		.pid = 0x7fffffff, .starttime = ~0ULL, .pid_ns = ~0ULL, .time_ns = ~0ULL,
 	};
 	struct cgroup_target_owner owner;
-	char name[80];
+	char name[96];
 	size_t i;
 
 	/* The longest name survives, thus all do. */
 	cgroup_target__scnprintf_name(name, sizeof(name), &max);
 	TEST_ASSERT_EQUAL("longest name", 0, cgroup_target__parse_name(name, &owner));
 	TEST_ASSERT_VAL("same owner", owner.pid == max.pid && owner.pid_ns == max.pid_ns &&
-			owner.starttime == max.starttime);
+			owner.time_ns == max.time_ns && owner.starttime == max.starttime);
 
 	/* What perf does not write may be somebody else's cgroup. */
 	for (i = 0; i < ARRAY_SIZE(foreign); i++) {
@@ -139,7 +143,7 @@ static int test__split(struct test_suite *test __maybe_unused, int subtest __may
 
 static struct test_case tests__cgroup_target[] = {
 	TEST_CASE("/proc/PID/cgroup", parse_proc_cgroup),
-	TEST_CASE("Start of a process", parse_starttime),
+	TEST_CASE("/proc/PID/stat", parse_stat),
 	TEST_CASE("Names of cgroups", names),
 	TEST_CASE("Paths of cgroups", split),
 	{ .name = NULL, }

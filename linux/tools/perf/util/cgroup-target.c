@@ -11,7 +11,7 @@
  * just these tasks inside:
  *
  *	/a/b		the cgroup that the targets are in: the parent
- *	/a/b/perf-stat-N-P-S
+ *	/a/b/perf-stat-N-T-P-S
  *			the cgroup that perf makes below: the child
  *
  * As the child is below the parent, all limits of the parent stay in force. As
@@ -53,7 +53,8 @@
  *
  * Nothing helps against SIGKILL. The next run finds what it left by the name of
  * the cgroup, see cgroup_target_owner. If the process does not exist any more,
- * its cgroup is undone in the same way, see reap().
+ * its cgroup is undone in the same way, see reap(). Of a process in another
+ * namespace it cannot tell, and leaves its cgroup alone.
  */
 #include "cgroup-target.h"
 #include "cgroup.h"
@@ -84,15 +85,20 @@
 #include <unistd.h>
 
 #define CHILD_PREFIX	"perf-stat-"
-#define CHILD_NAME_MAX	80
+#define CHILD_NAME_MAX	96
 #define MEMBERS_MAX	(CHILD_NAME_MAX + sizeof("/cgroup.threads"))
 
-/* How often undo() tries, with a pause of a millisecond after each failure. */
+/*
+ * How often undo() tries, with a pause of a millisecond after each failure. What
+ * somebody else left must not hold up others for long.
+ */
 #define UNDO_TRIES	2000
+#define REAP_TRIES	50
 
 /* What undo() needs to know about one child. */
 struct undo_state {
 	int			armed;
+	int			tries;
 	pid_t			owner;
 	/* the parent's directory */
 	int			parent_fd;
@@ -196,21 +202,23 @@ int cgroup_target__parse_proc_cgroup(const char *text, bool v2, char *path, size
 }
 
 /**
- * cgroup_target__parse_starttime - find when a process started
+ * cgroup_target__parse_stat - find the state of a process and when it started
  * @text: contents of /proc/PID/stat
+ * @state: result, one letter
  * @starttime: result, in clock ticks since boot
  *
- * The second field is the name in parentheses, with anything inside. The start
- * is field 22.
+ * The second field is the name in parentheses, with anything inside. The state
+ * is the field after it, the start is field 22.
  */
-int cgroup_target__parse_starttime(const char *text, unsigned long long *starttime)
+int cgroup_target__parse_stat(const char *text, char *state, unsigned long long *starttime)
 {
 	const char *p = strrchr(text, ')');
 	int field;
 
-	if (!p)
+	if (!p || p[1] != ' ' || !p[2])
 		return -EINVAL;
 
+	*state = p[2];
 	for (field = 2; field < 22; field++) {
 		p = strchr(p, ' ');
 		if (!p)
@@ -223,8 +231,8 @@ int cgroup_target__parse_starttime(const char *text, unsigned long long *startti
 int cgroup_target__scnprintf_name(char *name, size_t size,
 				  const struct cgroup_target_owner *owner)
 {
-	return scnprintf(name, size, CHILD_PREFIX "%llu-%d-%llu",
-			 owner->pid_ns, owner->pid, owner->starttime);
+	return scnprintf(name, size, CHILD_PREFIX "%llu-%llu-%d-%llu", owner->pid_ns,
+			 owner->time_ns, owner->pid, owner->starttime);
 }
 
 /**
@@ -238,8 +246,8 @@ int cgroup_target__parse_name(const char *name, struct cgroup_target_owner *owne
 {
 	char again[CHILD_NAME_MAX];
 
-	if (sscanf(name, CHILD_PREFIX "%llu-%d-%llu",
-		   &owner->pid_ns, &owner->pid, &owner->starttime) != 3)
+	if (sscanf(name, CHILD_PREFIX "%llu-%llu-%d-%llu", &owner->pid_ns,
+		   &owner->time_ns, &owner->pid, &owner->starttime) != 4)
 		return -EINVAL;
 
 	/* sscanf() takes spaces, signs, leading zeroes and what follows. */
@@ -350,7 +358,7 @@ static int undo_move(const struct undo_state *undo)
 {
 	int tries, nr, err = 0;
 
-	for (tries = 0; tries < UNDO_TRIES; tries++) {
+	for (tries = 0; tries < undo->tries; tries++) {
 		err = 0;
 		nr = move_members_back(undo, &err);
 		if (!nr)
@@ -369,7 +377,7 @@ static int undo_all(const struct undo_state *undo)
 {
 	int tries, nr, err = 0;
 
-	for (tries = 0; tries < UNDO_TRIES; tries++) {
+	for (tries = 0; tries < undo->tries; tries++) {
 		err = 0;
 		nr = move_members_back(undo, &err);
 		if (nr < 0)
@@ -399,12 +407,22 @@ static bool undo_armed(const struct undo_state *undo)
 	return READ_ONCE(undo->armed) && undo->owner == getpid();
 }
 
+static void tell(const char *text)
+{
+	/* There is nobody else to tell if this fails. */
+	if (write(STDERR_FILENO, text, strlen(text)) < 0)
+		return;
+}
+
 static void fatal_signal(int sig)
 {
 	sigset_t set;
 
-	if (undo_armed(&ct.undo))
-		undo_all(&ct.undo);
+	if (undo_armed(&ct.undo) && undo_all(&ct.undo)) {
+		tell("--create-cgroup: cannot remove ");
+		tell(ct.undo.name);
+		tell("\n");
+	}
 
 	signal(sig, SIG_DFL);
 	kill(getpid(), sig);
@@ -425,26 +443,29 @@ static void undo_atexit(void)
 }
 
 /*
- * Undo before any signal that would end perf. Those which are ignored, or which
- * perf stat handles itself because it goes on after them, are left alone.
+ * Undo before any signal that would end perf. Those which are ignored, which do
+ * not end it, or which perf stat handles itself because it goes on after them,
+ * are left alone.
  */
 static void catch_signals(void)
 {
-	static const int signals[] = {
-		SIGHUP, SIGINT, SIGQUIT, SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE,
-		SIGUSR1, SIGSEGV, SIGUSR2, SIGPIPE, SIGALRM, SIGTERM, SIGXCPU,
-		SIGXFSZ, SIGVTALRM, SIGPROF, SIGIO, SIGSYS,
+	static const int harmless[] = {
+		SIGCHLD, SIGCONT, SIGURG, SIGWINCH, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU, SIGKILL,
 	};
 	struct sigaction old, act = {
 		.sa_handler = fatal_signal,
 	};
 	size_t i;
+	int sig;
 
 	sigfillset(&act.sa_mask);
-	for (i = 0; i < ARRAY_SIZE(signals); i++) {
-		if (!sigaction(signals[i], NULL, &old) && !(old.sa_flags & SA_SIGINFO) &&
-		    old.sa_handler == SIG_DFL)
-			sigaction(signals[i], &act, NULL);
+	for (sig = 1; sig <= SIGRTMAX; sig++) {
+		for (i = 0; i < ARRAY_SIZE(harmless) && sig != harmless[i]; i++)
+			;
+		/* Those of the C library are refused. */
+		if (i == ARRAY_SIZE(harmless) && !sigaction(sig, NULL, &old) &&
+		    !(old.sa_flags & SA_SIGINFO) && old.sa_handler == SIG_DFL)
+			sigaction(sig, &act, NULL);
 	}
 }
 
@@ -512,7 +533,7 @@ static int read_task_cgroup(pid_t tid, char *path, size_t size)
 	return ret;
 }
 
-static int read_starttime(pid_t pid, unsigned long long *starttime)
+static int read_stat(pid_t pid, char *state, unsigned long long *starttime)
 {
 	char entry[64], *text;
 	size_t len;
@@ -522,39 +543,74 @@ static int read_starttime(pid_t pid, unsigned long long *starttime)
 	if (procfs__read_str(entry, &text, &len) < 0)
 		return -ESRCH;
 
-	ret = len ? cgroup_target__parse_starttime(text, starttime) : -ESRCH;
+	ret = len ? cgroup_target__parse_stat(text, state, starttime) : -ESRCH;
 	free(text);
 	return ret;
 }
 
-static int read_self(struct cgroup_target_owner *self)
+/* Has the task exited, though somebody has yet to wait for it? */
+static bool is_dead(pid_t tid)
+{
+	unsigned long long starttime;
+	char state;
+
+	return !read_stat(tid, &state, &starttime) && (state == 'Z' || state == 'X');
+}
+
+/* The inode of one of our namespaces. */
+static int read_namespace(const char *name, unsigned long long *inode)
 {
 	char path[PATH_MAX];
 	struct stat st;
 
-	scnprintf(path, sizeof(path), "%s/self/ns/pid", procfs__mountpoint());
+	scnprintf(path, sizeof(path), "%s/self/ns/%s", procfs__mountpoint(), name);
 	if (stat(path, &st))
 		return -errno;
 
-	self->pid_ns = st.st_ino;
+	*inode = st.st_ino;
+	return 0;
+}
+
+static int read_self(struct cgroup_target_owner *self)
+{
+	char state;
+	int ret;
+
+	ret = read_namespace("pid", &self->pid_ns);
+	if (ret)
+		return ret;
+	/* Not all kernels have these. */
+	if (read_namespace("time", &self->time_ns))
+		self->time_ns = 0;
+
 	self->pid = getpid();
-	return read_starttime(self->pid, &self->starttime);
+	return read_stat(self->pid, &state, &self->starttime);
+}
+
+/* Do its pid and its start mean something here? */
+static bool owner_is_known(const struct cgroup_target_owner *owner)
+{
+	struct cgroup_target_owner self;
+
+	return !read_self(&self) && self.pid_ns == owner->pid_ns &&
+	       self.time_ns == owner->time_ns;
 }
 
 /*
- * The owner is known to be gone if there is no such pid, or if that pid started
- * at another time. A pid of another PID namespace tells nothing.
+ * The owner is known to be gone if there is no such pid, if that has exited, or
+ * if it started at another time.
  */
 static bool owner_is_dead(const struct cgroup_target_owner *owner)
 {
-	struct cgroup_target_owner self;
 	unsigned long long starttime;
+	char state;
 
-	if (read_self(&self) || self.pid_ns != owner->pid_ns)
+	if (!owner_is_known(owner))
 		return false;
 	if (kill(owner->pid, 0) && errno == ESRCH)
 		return true;
-	return !read_starttime(owner->pid, &starttime) && starttime != owner->starttime;
+	return !read_stat(owner->pid, &state, &starttime) &&
+	       (state == 'Z' || state == 'X' || starttime != owner->starttime);
 }
 
 /* On v2, is the cgroup @name in @dir_fd part of a threaded subtree? */
@@ -583,7 +639,7 @@ static bool is_threaded(int dir_fd, const char *name)
 /* Undo what a dead perf left: the cgroup @name in the cgroup @parent. */
 static int reap(const char *parent, const char *name)
 {
-	struct undo_state undo = {};
+	struct undo_state undo = { .tries = REAP_TRIES, };
 	char path[PATH_MAX * 2];
 	const char *members;
 	int ret;
@@ -644,6 +700,9 @@ static int find_task_cgroup(pid_t tid, char *path, size_t size)
 	const char *name;
 	int ret, tries;
 
+	if (is_dead(tid))
+		return -ESRCH;
+
 	for (tries = 0; ; tries++) {
 		ret = read_task_cgroup(tid, path, size);
 		if (ret == -ENOENT) {
@@ -661,6 +720,12 @@ static int find_task_cgroup(pid_t tid, char *path, size_t size)
 		name = cgroup_target__split(path, above, sizeof(above));
 		if (!name || cgroup_target__parse_name(name, &owner))
 			return 0;
+		if (!owner_is_known(&owner)) {
+			pr_err("--create-cgroup: task %d is in cgroup %s of a perf in another namespace\n"
+			       "If that perf is gone, move what is inside to %s%s, and remove it.\n",
+			       tid, path, ct.mnt, above);
+			return -EBUSY;
+		}
 		if (!owner_is_dead(&owner)) {
 			pr_err("--create-cgroup: perf with pid %d counts task %d in cgroup %s already\n",
 			       owner.pid, tid, path);
@@ -754,10 +819,10 @@ static int check_member(pid_t member)
 		found = pid == member;
 	fclose(fp);
 
-	if (!found && !kill(member, 0)) {
+	if (!found && !kill(member, 0) && !is_dead(member)) {
 		pr_err("--create-cgroup: task %d is not in %s%s/%s\n"
 		       "Is all of the cgroup hierarchy mounted, in this cgroup namespace?\n",
-		       member, ct.mnt, ct.parent, file);
+		       member, ct.mnt, ct.parent[1] ? ct.parent : "", file);
 		return -ENOENT;
 	}
 	return 0;
@@ -858,6 +923,7 @@ again:
 		return report(errno, "open", ct.parent, members);
 
 	undo->owner = self.pid;
+	undo->tries = UNDO_TRIES;
 	arm(undo, true);
 
 	if (mkdirat(undo->parent_fd, undo->name, 0755)) {
@@ -995,12 +1061,33 @@ static int attach_task(pid_t tid)
 		pr_err(": %s has cpuset too, which needs CPUs and memory nodes first.\n", ct.mnt);
 		break;
 	case EOPNOTSUPP:
-		pr_err(": its threads are in different domains.\n");
+		pr_err(": somebody made a threaded cgroup beside it. Try again.\n");
 		break;
 	default:
 		pr_err(": %s\n", str_error_r(err, buf, sizeof(buf)));
 	}
 	return -err;
+}
+
+/* Is the task where it is to be taken from? */
+static int check_place(pid_t tid)
+{
+	char path[PATH_MAX];
+	int ret;
+
+	if (is_dead(tid))
+		return -ESRCH;
+	ret = read_task_cgroup(tid, path, sizeof(path));
+	if (ret)
+		return ret;
+	if (!strcmp(path, ct.child))
+		return -EALREADY;
+	if (strcmp(path, ct.parent)) {
+		pr_err("--create-cgroup: somebody moved task %d from %s to %s\n",
+		       tid, ct.parent, path);
+		return -EBUSY;
+	}
+	return 0;
 }
 
 /**
@@ -1011,11 +1098,12 @@ static int attach_task(pid_t tid)
  */
 int cgroup_target__attach(pid_t workload)
 {
-	char path[PATH_MAX];
 	int i, ret, nr = 0;
 
 	if (!ct.threads) {
-		ret = attach_task(workload);
+		ret = check_place(workload);
+		if (!ret)
+			ret = attach_task(workload);
 		if (ret == -ESRCH)
 			pr_err("--create-cgroup: the workload is gone\n");
 		return ret;
@@ -1024,19 +1112,12 @@ int cgroup_target__attach(pid_t workload)
 	for (i = 0; i < perf_thread_map__nr(ct.threads); i++) {
 		pid_t tid = perf_thread_map__pid(ct.threads, i);
 
-		ret = read_task_cgroup(tid, path, sizeof(path));
-		if (!ret && !strcmp(path, ct.child)) {
-			/* Came with another thread of its process. */
-			nr++;
-			continue;
-		}
-		if (!ret && strcmp(path, ct.parent)) {
-			pr_err("--create-cgroup: somebody moved task %d from %s to %s\n",
-			       tid, ct.parent, path);
-			ret = -EBUSY;
-		}
+		ret = check_place(tid);
 		if (!ret)
 			ret = attach_task(tid);
+		/* Came with another thread of its process. */
+		if (ret == -EALREADY)
+			ret = 0;
 		if (ret == -ESRCH)
 			continue;
 		if (ret)
@@ -1068,7 +1149,9 @@ int cgroup_target__detach(void)
 	ret = undo_move(&ct.undo);
 	if (ret) {
 		report(-ret, "move tasks back from", ct.child, NULL);
-		pr_err("Move them by hand to %s%s\n", ct.mnt, ct.parent);
+		pr_err("Move them by hand to %s%s. It takes no tasks if somebody enabled\n"
+		       "a controller in its cgroup.subtree_control meanwhile.\n",
+		       ct.mnt, ct.parent);
 	}
 	return ret;
 }

@@ -122,7 +122,7 @@ test_signals()
 	start b sleep 60
 	# A shell lets its background jobs ignore INT and QUIT.
 	set -m
-	for sig in INT TERM HUP QUIT; do
+	for sig in INT TERM HUP QUIT ABRT PWR RTMIN; do
 		# perf leaves it so, and a shell cannot set it back.
 		if ignored $sig; then
 			echo "  SIG$sig is ignored here"
@@ -174,6 +174,51 @@ test_leftover()
 	done
 	stop "$pid"
 	stop "$other"
+	end
+}
+
+# A killed perf that nobody has waited for, as under an agent that does not.
+test_zombie()
+{
+	begin "Leftover of a perf that is a zombie"
+	start b sleep 60
+	sh -c 'perf stat --create-cgroup -e task-clock -p '"$pid"' > /dev/null 2>&1 &
+	       echo $!; exec sleep 60' > "${output}" &
+	pids+=("$!")
+	await is_moved "$pid" || fail "process was not moved"
+	kill -9 "$(cat "${output}")"
+	await grep -q '^State:.Z' "/proc/$(cat "${output}")/status" || fail "perf is no zombie"
+	perf stat --create-cgroup -e task-clock -p "$pid" true > "${output}" 2>&1 ||
+		fail "perf stat"
+	grep -q "removed cgroup" "${output}" || fail "no message"
+	check_back "$pid" b
+	stop "$pid"
+	end
+}
+
+# Tasks that made a cgroup of their own below that of perf stay in it, and perf says so.
+test_cgroup_below()
+{
+	local below
+
+	begin "Cgroup below"
+	# shellcheck disable=SC2016
+	if perf stat --create-cgroup -o /dev/null -e task-clock -- sh -c '
+		below='"$mnt"'$(cgroup=$(cat /proc/self/cgroup); case $cgroup in
+			*perf_event:*) echo "$cgroup" | sed -n "s/^[0-9]*:[^:]*perf_event[^:]*://p" ;;
+			*) echo "$cgroup" | sed -n "s/^0:://p" ;;
+			esac)/below
+		mkdir "$below"; echo "$below"' > "${output}" 2>&1
+	then
+		fail "no error"
+	fi
+	grep -q "cannot remove" "${output}" || fail "no reason"
+	below=$(sed -n '/\/below$/p' "${output}")
+	rmdir "$below" || fail "no cgroup below"
+	# The next one removes the rest.
+	perf stat --create-cgroup -o /dev/null -e task-clock true > "${output}" 2>&1 ||
+		fail "perf stat"
+	no_leftover || fail "left behind"
 	end
 }
 
@@ -301,6 +346,8 @@ test_forks
 test_moved_by_others
 test_signals
 test_leftover
+test_zombie
+test_cgroup_below
 test_different_cgroups
 test_usage
 test_output
