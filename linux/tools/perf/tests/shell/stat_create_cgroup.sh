@@ -15,7 +15,7 @@ test_workload()
 	begin "Workload"
 	# shellcheck disable=SC2016
 	if ! perf stat --create-cgroup -o /dev/null -e task-clock -- \
-		sh -c 'cat /proc/self/cgroup; sleep 30 & echo $!' > "${output}" 2>&1
+		sh -c 'cat /proc/self/cgroup; sleep 600 & echo $!' > "${output}" 2>&1
 	then
 		fail "perf stat"
 	fi
@@ -36,7 +36,7 @@ test_workload()
 test_process()
 {
 	begin "Process"
-	start b perf test -w noploop 30
+	start b perf test -w noploop 600
 	perf stat --create-cgroup -e task-clock -p "$pid" -- sleep 1 > "${output}" 2>&1 &
 	perf_pid=$!
 	await is_moved "$pid" || fail "process was not moved"
@@ -54,14 +54,18 @@ test_process()
 	end
 }
 
+has_threads()
+{
+	[ "$(ls "/proc/$1/task" | wc -l)" -gt 1 ]
+}
+
 test_thread()
 {
 	local tid
 
 	begin "Thread"
-	start b perf test -w thloop 30
-	await test "$(ls "/proc/$pid/task" | wc -l)" -gt 1 || true
-	sleep 0.2
+	start b perf test -w thloop 600
+	await has_threads "$pid" || fail "no threads"
 	tid=$(ls "/proc/$pid/task" | tail -n 1)
 	perf stat --create-cgroup -e task-clock -t "$tid" -- sleep 1 > "${output}" 2>&1 &
 	perf_pid=$!
@@ -95,7 +99,7 @@ test_forks()
 test_moved_by_others()
 {
 	begin "Task that somebody else moves"
-	start b sleep 30
+	start b sleep 600
 	perf stat --create-cgroup -e task-clock -p "$pid" -- sleep 1 > "${output}" 2>&1 &
 	perf_pid=$!
 	await is_moved "$pid" || fail "process was not moved"
@@ -119,7 +123,7 @@ test_signals()
 	local sig ret
 
 	begin "Signals"
-	start b sleep 60
+	start b sleep 600
 	# A shell lets its background jobs ignore INT and QUIT.
 	set -m
 	for sig in INT TERM HUP QUIT ABRT PWR RTMIN; do
@@ -147,7 +151,7 @@ test_leftover()
 	local other=$$
 
 	begin "Leftover of a killed perf"
-	start b sleep 60
+	start b sleep 600
 	for run in target sibling; do
 		perf stat --create-cgroup -e task-clock -p "$pid" > "${output}" 2>&1 &
 		perf_pid=$!
@@ -163,7 +167,7 @@ test_leftover()
 		if [ $run = target ]; then
 			other=$pid
 		else
-			start b sleep 60
+			start b sleep 600
 			other=$pid
 			pid=${pids[-2]}
 		fi
@@ -181,9 +185,9 @@ test_leftover()
 test_zombie()
 {
 	begin "Leftover of a perf that is a zombie"
-	start b sleep 60
+	start b sleep 600
 	sh -c 'perf stat --create-cgroup -e task-clock -p '"$pid"' > /dev/null 2>&1 &
-	       echo $!; exec sleep 60' > "${output}" &
+	       echo $!; exec sleep 600' > "${output}" &
 	pids+=("$!")
 	await is_moved "$pid" || fail "process was not moved"
 	kill -9 "$(cat "${output}")"
@@ -202,13 +206,12 @@ test_cgroup_below()
 	local below
 
 	begin "Cgroup below"
+	export -f cgroup_of
+	export mnt version
 	# shellcheck disable=SC2016
-	if perf stat --create-cgroup -o /dev/null -e task-clock -- sh -c '
-		below='"$mnt"'$(cgroup=$(cat /proc/self/cgroup); case $cgroup in
-			*perf_event:*) echo "$cgroup" | sed -n "s/^[0-9]*:[^:]*perf_event[^:]*://p" ;;
-			*) echo "$cgroup" | sed -n "s/^0:://p" ;;
-			esac)/below
-		mkdir "$below"; echo "$below"' > "${output}" 2>&1
+	if perf stat --create-cgroup -o /dev/null -e task-clock -- bash -c \
+		'below=$mnt$(cgroup_of self)/below; mkdir "$below"; echo "$below"' \
+		> "${output}" 2>&1
 	then
 		fail "no error"
 	fi
@@ -227,9 +230,9 @@ test_different_cgroups()
 	local one two
 
 	begin "Targets in different cgroups"
-	start a sleep 30
+	start a sleep 600
 	one=$pid
-	start b sleep 30
+	start b sleep 600
 	two=$pid
 	if perf stat --create-cgroup -e task-clock -p "$one,$two" true > "${output}" 2>&1; then
 		fail "no error"
@@ -275,7 +278,7 @@ test_output()
 	local opts option workload
 
 	begin "Output"
-	start b perf test -w noploop 60
+	start b perf test -w noploop 600
 	for opts in "" "-x," "-j" "-I 100 --interval-count 2" "-I 100 --interval-count 2 -x," \
 		    "-r 2" "-D 50" "--timeout 100" "--metric-only -M CPUs_utilized" ; do
 		workload="sleep 0.2"
@@ -304,7 +307,7 @@ test_control()
 
 	begin "Control"
 	fifo=$(mktemp -u /tmp/perf-stat-create-cgroup-fifo.XXXXX)
-	start b perf test -w noploop 30
+	start b perf test -w noploop 600
 	mkfifo "$fifo" "$fifo.ack"
 	perf stat --create-cgroup -D -1 --control "fifo:$fifo,$fifo.ack" -x, -e task-clock \
 		-p "$pid" -- sleep 1 > "${output}" 2>&1 &

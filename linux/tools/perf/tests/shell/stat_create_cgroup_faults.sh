@@ -17,7 +17,7 @@ test_faults()
 	local how n ret
 
 	begin "Faults and signals at each system call: $*"
-	start b sleep 600
+	start b sleep 6000
 	for how in "error 5" "signal 15" "signal 2"; do
 		for n in $(seq 2000); do
 			ret=0
