@@ -3,9 +3,9 @@
 
 The tests are entries of perf test. They run in guests that have a fresh cgroup v2
 first, then the v1 hierarchy of perf_event (lab/guest/create-cgroup.sh), most of them
-with a perf that is built with the address sanitizer. The counts are those of a task that two
-sessions count beside one on all CPUs, with one counter for the latter two
-(lab/guest/create-cgroup-counts.sh).
+with a perf that is built with the address sanitizer. The counts are those of one task
+by three sessions: one with a counter of its own, one on all CPUs and one with
+--create-cgroup, with one counter for the latter two (lab/guest/create-cgroup-counts.sh).
 """
 
 import json
@@ -103,15 +103,9 @@ def session(place, number):
 
 def count(variant, results):
     """One row: what the sessions counted on one kernel."""
-    image = kernel.build(ARCH, "bench", variant)
-    module = kernel.pmcount(ARCH, "bench", variant)
-    scenario = "\n".join((GUEST / name).read_text()
-                         for name in ("sessions.sh", "create-cgroup-counts.sh"))
-    outcome = boot.Guest(f"create-cgroup-{variant}", ARCH, image, scenario,
-                         base=userland.programs(ARCH), files=[("lab/pmcount.ko", module)],
-                         icount=boot.ICOUNT, timeout=TIMEOUT["counts"],
-                         title=f"counts of perf stat --create-cgroup on the {variant} "
-                               "kernel").run()
+    outcome = demo.run_sessions("create-cgroup", variant, "create-cgroup-counts.sh",
+                                userland.programs(ARCH), TIMEOUT["counts"],
+                                "counts of perf stat --create-cgroup")
     outcome.judge(results, f"the {variant} kernel")
     if not outcome.results:
         return None
@@ -145,10 +139,7 @@ def table(rows):
         cells.append([row["name"], *(
             "<not counted>" if row[name]["count"] is None else
             f"{row[name]['count']:.0f} ({row[name]['running']:.2f} %)" for name in SESSIONS)])
-    widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
-    return "\n".join("  ".join(text.ljust(width) if column == 0 else text.rjust(width)
-                               for column, (text, width) in enumerate(zip(line, widths)))
-                     for line in cells)
+    return demo.align(cells)
 
 
 def run():

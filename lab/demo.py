@@ -98,14 +98,19 @@ def faults(row):
     return found
 
 
-def measure(variant, base):
-    """A row for each table, from one guest."""
+def run_sessions(name, variant, script, base, timeout, title):
+    """Boot one kernel for a script of lab/guest that follows sessions.sh."""
     image = kernel.build(ARCH, "bench", variant)
     module = kernel.pmcount(ARCH, "bench", variant)
-    scenario = "\n".join((GUEST / name).read_text() for name in ("sessions.sh", "demo.sh"))
-    outcome = boot.Guest(f"demo-{variant}", ARCH, image, scenario, base=base, files=[("lab/pmcount.ko", module)],
-                         icount=boot.ICOUNT, timeout=TIMEOUT,
-                         title=f"perf stat sessions on the {variant} kernel").run()
+    scenario = "\n".join((GUEST / part).read_text() for part in ("sessions.sh", script))
+    return boot.Guest(f"{name}-{variant}", ARCH, image, scenario, base=base,
+                      files=[("lab/pmcount.ko", module)], icount=boot.ICOUNT,
+                      timeout=timeout, title=f"{title} on the {variant} kernel").run()
+
+
+def measure(variant, base):
+    """A row for each table, from one guest."""
+    outcome = run_sessions("demo", variant, "demo.sh", base, TIMEOUT, "perf stat sessions")
     if not outcome.good or outcome.status:
         outcome.explain()
         steps.die("\n".join([f"the guest failed with status {outcome.status}",
@@ -128,13 +133,18 @@ COLUMNS = (
     ("largest difference", "{max_difference} ({max_difference_pct:.2f} %)"))
 
 
-def table(rows):
-    cells = [["kernel", *(title for title, _ in COLUMNS)]]
-    cells += [[row["name"], *(form.format(**row) for _, form in COLUMNS)] for row in rows]
+def align(cells):
+    """Lines of text: names on the left, figures on the right of their columns."""
     widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
     return "\n".join("  ".join(text.ljust(width) if column == 0 else text.rjust(width)
                                for column, (text, width) in enumerate(zip(line, widths)))
                      for line in cells)
+
+
+def table(rows):
+    cells = [["kernel", *(title for title, _ in COLUMNS)]]
+    cells += [[row["name"], *(form.format(**row) for _, form in COLUMNS)] for row in rows]
+    return align(cells)
 
 
 def demo():

@@ -43,6 +43,14 @@ def source_key(place, *paths):
             *(place / name for name in untracked.decode().split("\0") if name)]
 
 
+def make_perf(arch, place, out):
+    """The command that builds tools/perf of the source tree PLACE in OUT."""
+    target = ARCHES[arch]
+    return ["make", f"-j{kernel.jobs()}", "-C", place / "tools/perf", f"O={out}",
+            f"ARCH={target.kernel_arch}", f"CROSS_COMPILE={target.cross}",
+            "BUILD_BPF_SKEL=0", *(f"{name}=1" for name in WITHOUT)]
+
+
 def perf(arch, sanitize=False):
     """Build tools/perf of the series, with the address sanitizer if asked to;
     return the program's path."""
@@ -56,12 +64,7 @@ def perf(arch, sanitize=False):
         if steps.fresh(stamp, inputs) and program.exists():
             return program
         out.mkdir(parents=True, exist_ok=True)
-        target = ARCHES[arch]
-        steps.run(f"build perf for {name}",
-                  ["make", f"-j{kernel.jobs()}", "-C", place / "tools/perf",
-                   f"O={out}", f"ARCH={target.kernel_arch}",
-                   f"CROSS_COMPILE={target.cross}", "WERROR=0", "BUILD_BPF_SKEL=0",
-                   *(f"{option}=1" for option in WITHOUT), *flags],
+        steps.run(f"build perf for {name}", [*make_perf(arch, place, out), "WERROR=0", *flags],
                   f"perf-{name}", env=kernel.environment())
         steps.mark(stamp, inputs)
     return program
