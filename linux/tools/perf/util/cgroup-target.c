@@ -517,33 +517,44 @@ static const char *attach_file(void)
 	return ct.v2 ? "cgroup.threads" : "tasks";
 }
 
-static int read_task_cgroup(pid_t tid, char *path, size_t size)
+/* What is in /proc/PID/NAME, NULL if the task is gone. */
+static char *read_task_file(pid_t pid, const char *name)
 {
 	char entry[64], *text;
 	size_t len;
+
+	scnprintf(entry, sizeof(entry), "%d/%s", pid, name);
+	if (procfs__read_str(entry, &text, &len) < 0)
+		return NULL;
+
+	/* It can be gone after the file was opened: empty then. */
+	if (!len)
+		zfree(&text);
+	return text;
+}
+
+static int read_task_cgroup(pid_t tid, char *path, size_t size)
+{
+	char *text = read_task_file(tid, "cgroup");
 	int ret;
 
-	scnprintf(entry, sizeof(entry), "%d/cgroup", tid);
-	if (procfs__read_str(entry, &text, &len) < 0)
+	if (!text)
 		return -ESRCH;
 
-	/* The task can be gone after the file was opened: empty then. */
-	ret = len ? cgroup_target__parse_proc_cgroup(text, ct.v2, path, size) : -ESRCH;
+	ret = cgroup_target__parse_proc_cgroup(text, ct.v2, path, size);
 	free(text);
 	return ret;
 }
 
 static int read_stat(pid_t pid, char *state, unsigned long long *starttime)
 {
-	char entry[64], *text;
-	size_t len;
+	char *text = read_task_file(pid, "stat");
 	int ret;
 
-	scnprintf(entry, sizeof(entry), "%d/stat", pid);
-	if (procfs__read_str(entry, &text, &len) < 0)
+	if (!text)
 		return -ESRCH;
 
-	ret = len ? cgroup_target__parse_stat(text, state, starttime) : -ESRCH;
+	ret = cgroup_target__parse_stat(text, state, starttime);
 	free(text);
 	return ret;
 }
