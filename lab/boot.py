@@ -68,7 +68,7 @@ class Outcome:
 class Guest:
     def __init__(self, name, arch, kernel, scenario, base=None, files=(),
                  smp=2, memory="1G", append="", icount=None, timeout=300,
-                 accel="tcg", title=None, echo=False):
+                 accel="tcg", title=None, echo=False, aside=False):
         self.name = name
         self.arch = ARCHES[arch]
         self.kernel = kernel
@@ -83,6 +83,8 @@ class Guest:
         self.accel = accel
         self.title = title or f"guest {name}"
         self.echo = echo
+        # Others run at the same time: say all in one line, at the end.
+        self.aside = aside
         self.log = steps.LOGS / f"guest-{name}.log"
 
     def command(self, initrd, interactive=False):
@@ -128,8 +130,9 @@ class Guest:
         initrd = self.initrd()
         command = self.command(initrd)
         self.log.parent.mkdir(parents=True, exist_ok=True)
-        if not self.echo:
-            print(f"{self.title} ... ", end="", flush=True)
+        begun = f"{self.title} ... "
+        if not self.echo and not self.aside:
+            print(begun, end="", flush=True)
         start = time.monotonic()
         try:
             lines, timed_out = self._watch(command)
@@ -141,7 +144,8 @@ class Guest:
         steps.record(self.title, outcome.seconds, f"guest-{self.name}",
                      outcome.good and outcome.status == 0)
         if not self.echo:
-            word = "" if outcome.good else "failed after "
+            word = begun if self.aside else ""
+            word += "" if outcome.good else "failed after "
             print(f"{word}{outcome.seconds:.1f} s", flush=True)
         return outcome
 

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What is measured: workloads, scenarios, and what becomes of them on each variant."""
+
+from dataclasses import dataclass
+
+# Four keys, of which QEMU counts two; the others take counters like any.
+FOUR = "cycles,instructions,r10,r3"
+EIGHT = FOUR + ",r4,r5,r12,r14"
+SIX_EQUAL = ",".join(["cycles"] * 6)
+DIFFERENT = (FOUR, "r4,r5,r12,r14", "r16,r17,r18,r19")
+TEN = EIGHT + ",r16,r17"
+
+# The cgroups of the largest scenario; the workload runs in the first two.
+CGROUPS = ("a", "b", *(f"c{number}" for number in range(3, 201)))
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A command that does OPERATIONS in each loop and tells its time."""
+    command: str
+    loops: int
+    unit: str
+    operations: int = 1
+
+
+WORKLOADS = {
+    "pipe": Workload("perf bench sched pipe -l $loops", 10000, "a context switch"),
+    "pipe-ab": Workload("perf bench sched pipe -l $loops -G a,b", 10000,
+                        "a context switch from one cgroup to the other"),
+    "fork": Workload("perf bench syscall fork -l $loops", 200, "fork, exit and wait"),
+    # 20 senders, 20 receivers.
+    "messaging": Workload("perf bench sched messaging -g 1 -l $loops", 200, "a message", 400),
+}
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """SESSIONS run beside the workload; TASK are those that are wrapped around it, the
+    options of a perf stat each. DUP is the sysctl where it is not to be 1."""
+    name: str
+    title: str
+    workload: str = "pipe"
+    sessions: tuple = ()
+    task: tuple = ()
+    dup: int = 1
+    quick: bool = False
+
+    def runs_on(self, variant):
+        """Where nothing is counted BPF programs have nothing to do."""
+        return bool(self.sessions or self.task) or not variant.bpf
+
+    def lines(self, variant):
+        """What bench/guest.sh is to do."""
+        work = WORKLOADS[self.workload]
+        command = work.command
+        for number, options in enumerate(self.task, 1):
+            command = (f"perf stat $BPF -j -o $place/task$n-$loops-{number}.json {options} "
+                       f"-- {command}")
+        yield f"begin {self.name}" + (f" {self.dup}" if variant.dup == "1" else "")
+        for options in self.sessions:
+            yield f"session {options}"
+        yield f"measure {work.loops} '{command}'"
+        yield "end"
+
+
+def cpu(events=FOUR):
+    return f"-a -e {events}"
+
+
+def cgroups(number, events=FOUR):
+    return f"-a -e {events} --for-each-cgroup {','.join(CGROUPS[:number])}"
+
+
+def task(events=FOUR):
+    return f"-e {events}"
+
+
+def cgroup_scenarios():
+    for count, events in ((4, FOUR), (8, EIGHT)):
+        for number in (2, 16, 200):
+            for beside in (False, True):
+                yield Scenario(
+                    f"cgroups-{number}x{count}" + ("-cpu" if beside else ""),
+                    f"{count} events on {number} cgroups"
+                    + (", beside an -a session" if beside else ""), "pipe-ab",
+                    (cgroups(number, events), *([cpu(events)] if beside else [])),
+                    quick=(count, number) == (4, 2))
+
+
+SCENARIOS = (
+    Scenario("none", "no events", quick=True),
+    Scenario("none-ab", "no events, cgroups a and b", "pipe-ab", quick=True),
+    Scenario("cpu-1", "an -a session", sessions=(cpu(),), quick=True),
+    *(Scenario(f"cpu-{number}", f"{number} equal -a sessions", sessions=(cpu(),) * number,
+               quick=number == 3) for number in (2, 3, 8)),
+    Scenario("cpu-different", "3 different -a sessions, 12 keys",
+             sessions=tuple(map(cpu, DIFFERENT)), quick=True),
+    Scenario("task-1", "a session on the task", task=(task(),), quick=True),
+    *(Scenario(f"task-{number}", f"{number} equal sessions on the task",
+               task=(task(),) * number, quick=number == 3) for number in (2, 3)),
+    Scenario("task-cpu", "a session on the task, beside an -a session", sessions=(cpu(),),
+             task=(task(),), quick=True),
+    *cgroup_scenarios(),
+    Scenario("rotation-1", "an -a session of 10 keys", sessions=(cpu(TEN),)),
+    Scenario("rotation-2", "2 equal -a sessions of 10 keys", sessions=(cpu(TEN),) * 2),
+    Scenario("fork-none", "no events, fork and exit", "fork"),
+    Scenario("fork-1", "a session that forks inherit", "fork", task=(task(),)),
+    Scenario("fork-2", "2 equal sessions that forks inherit", "fork", task=(task(),) * 2),
+    Scenario("messaging-none", "no events, messages", "messaging"),
+    Scenario("messaging-6", "6 equal events of an -a session, messages", "messaging",
+             sessions=(cpu(SIX_EQUAL),), dup=2),
+    Scenario("messaging-6x2", "the same events of 2 -a sessions, messages", "messaging",
+             sessions=(cpu(SIX_EQUAL),) * 2),
+)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A kernel, what its sysctl is, and who counts: the kernel, or BPF programs."""
+    name: str
+    title: str
+    kernel: str
+    dup: str = ""
+    bpf: bool = False
+
+
+VARIANTS = (
+    Variant("unpatched", "unpatched", "unpatched"),
+    Variant("dup-0", "patched, sysctl 0", "patched", "0"),
+    Variant("dup-1", "patched", "patched", "1"),
+    Variant("bpf", "BPF counters, unpatched", "unpatched", bpf=True),
+)
