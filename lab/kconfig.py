@@ -28,9 +28,8 @@ def fragments(arch, flavour, source):
     series.config names symbols that the series brings, so it counts only for
     a tree that has the series.
     """
-    names = ["common", arch, flavour, f"{flavour}-{arch}"]
-    if has_series(source):
-        names.append("series")
+    names = ["common", arch, *(["series"] if has_series(source) else []), flavour,
+             f"{flavour}-{arch}"]
     paths = [FRAGMENTS / f"{name}.config" for name in names]
     return [path for path in paths if path.exists()]
 
