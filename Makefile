@@ -24,8 +24,8 @@ ifneq ($(filter-out arm64 x86_64,$(ARCH)),)
 $(error ARCH is arm64 or x86_64, not "$(ARCH)")
 endif
 ifneq ($(filter x86_64,$(ARCH)),)
-ifneq ($(filter demo,$(MAKECMDGOALS)),)
-$(error make demo counts on arm64 only: for x86_64 QEMU emulates no PMU)
+ifneq ($(filter demo bench bench-quick,$(MAKECMDGOALS)),)
+$(error make $(filter demo bench bench-quick,$(MAKECMDGOALS)) counts on arm64 only: for x86_64 QEMU emulates no PMU)
 endif
 endif
 ifneq ($(filter-out tcg kvm,$(ACCEL)),)
@@ -37,6 +37,8 @@ help:
 	@echo 'make demo      count with perf stat sessions, without and with the series'
 	@echo 'make test      test the series; results are in build/results'
 	@echo 'make test-stress  random operations for a long time, with all checks and with KCSAN'
+	@echo 'make bench     what it costs, beside the unpatched kernel and BPF counters; writes'
+	@echo '               bench/RESULTS.md; bench-quick only tries the bars that need least'
 	@echo 'make shell     a shell in a guest that runs the patched kernel'
 	@echo 'make series    write the patches as mail to build/series'
 	@echo 'make assemble  linux/ and patches/ become commits in build/linux'
@@ -53,7 +55,7 @@ help:
 	@echo 'V=1                show what the tools say'
 	@echo 'FORCE=1            assemble or export in spite of a refusal'
 
-.PHONY: demo test test-stress shell series assemble export
+.PHONY: demo test test-stress bench bench-quick shell series assemble export
 demo: setup
 	@scripts/tree base
 	@lab/lab demo
@@ -63,6 +65,14 @@ test: setup
 
 test-stress: assemble
 	@lab/lab stress
+
+bench: setup
+	@scripts/tree base
+	@bench/bench
+
+bench-quick: setup
+	@scripts/tree base
+	@bench/bench --quick
 
 shell: assemble
 	@lab/lab shell $(or $(ARCH),arm64)

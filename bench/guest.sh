@@ -68,12 +68,18 @@ run()
 	eval "$command" > "$1" 2>&1 || fail "$command: $(tail -n 5 "$1")"
 }
 
+# take: what the sessions take of the kernel's memory.
+take()
+{
+	memory "$place/slab.txt"
+}
+
 # measure LOOPS COMMAND: the time that COMMAND takes by its own account, or the calls
 # of the driver while it runs; for two lengths, so that its start does not count.
 measure()
 {
 	command=$2
-	[ "$CALLS" != 1 ] || memory "$place/slab.txt"
+	[ "$CALLS" != 1 ] || take
 	for n in $(seq "$REPEAT"); do
 		for loops in "$1" $(($1 * 3)); do
 			# What the run before it left is cleared away meanwhile.
@@ -84,6 +90,15 @@ measure()
 			cat $STATE > "$place/after$n-$loops.txt"
 		done
 	done
+}
+
+# program OUTPUT COMMAND...: one that measures by itself, bench/*.c.
+program()
+{
+	name=$1
+	shift
+	[ -z "$DUP" ] || echo "$DUP" > /proc/sys/kernel/perf_event_dup || fail "no sysctl"
+	"$@" > "/results/$name.txt" || fail "$*"
 }
 
 # end: cgroups that were never on a CPU have no count, and there may be hundreds.

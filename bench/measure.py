@@ -8,17 +8,20 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import boot
+import initramfs
 import kernel
 import steps
 import userland
-from scenarios import CGROUPS, SCENARIOS, VARIANTS, WORKLOADS
+from arches import ARCHES
+from scenarios import (CGROUPS, DUP_2, MEMORY, OPENS, SCENARIOS, VARIANTS, WORKLOADS)
 
 ARCH = "arm64"
 HERE = Path(__file__).resolve().parent
-# One instruction takes one nanosecond, and time stands still for nobody else.
+# One instruction takes one nanosecond, and none passes while the guest sleeps.
 ICOUNT = "shift=0,sleep=off"
 CALLS = ("add", "del", "start", "stop", "read")
-TIMEOUT = 1800
+PROGRAMS = ("open", "read")
+TIMEOUT = 2400
 
 USECS = re.compile(r"^ *([0-9.]+) usecs/op", re.M)
 SECONDS = re.compile(r"Total time: ([0-9.]+) \[sec\]")
@@ -28,14 +31,16 @@ class BadData(Exception):
     """What a guest left does not make sense."""
 
 
-def script(variant, scenarios, calls, repeat):
+def script(variant, lines, calls=False, repeat=1):
     bpf = "--bpf-counters" if variant.bpf else ""
-    lines = [f"REPEAT={repeat} CALLS={int(calls)} BPF={bpf} DUP={variant.dup}",
-             f"CGROUPS='{' '.join(CGROUPS)}'", (HERE / "guest.sh").read_text()]
-    for scenario in scenarios:
-        if scenario.runs_on(variant):
-            lines += scenario.lines(variant)
-    return "\n".join(lines)
+    return "\n".join([f"REPEAT={repeat} CALLS={int(calls)} BPF={bpf} DUP={variant.dup}",
+                      f"CGROUPS='{' '.join(CGROUPS)}'", (HERE / "guest.sh").read_text(),
+                      *lines])
+
+
+def scenario_lines(variant, scenarios):
+    return [line for scenario in scenarios if scenario.runs_on(variant)
+            for line in scenario.lines(variant)]
 
 
 def total_time(path, loops):
@@ -111,22 +116,20 @@ def read_calls(place, workload):
 
 
 def read_memory(place):
-    """What the sessions' objects take: bytes and perf events."""
+    """What the sessions take: bytes of the kernel's objects, and perf events."""
     before, after = (read_numbers(place / name) for name in ("slab-before.txt", "slab.txt"))
     return {"bytes": after["slab"] - before["slab"]
             + 1024 * (after["percpu"] - before["percpu"]),
             "perf_events": after["perf_event"] - before["perf_event"]}
 
 
-def run_guest(variant, scenarios, calls, repeat, base):
-    image = kernel.objects(ARCH, "bench", variant.kernel) / boot.ARCHES[ARCH].image
-    module = kernel.objects(ARCH, "bench", variant.kernel) / "pmcount/pmcount.ko"
-    word = "calls" if calls else "time"
-    outcome = boot.Guest(f"bench-{variant.name}-{word}", ARCH, image,
-                         script(variant, scenarios, calls, repeat), base=base,
-                         files=[("lab/pmcount.ko", module)], smp=1, icount=ICOUNT,
-                         append="slab_nomerge" if calls else "", timeout=TIMEOUT,
-                         title=f"{word} of {variant.title}", aside=True).run()
+def run_guest(name, title, variant, text, files=(), **options):
+    image = kernel.objects(ARCH, "bench", variant.kernel) / ARCHES[ARCH].image
+    base = initramfs.programs(ARCH, userland.perf(ARCH, bpf=True))
+    outcome = boot.Guest(f"bench-{name}-{variant.name}", ARCH, image, text, base=base,
+                         files=files, icount=ICOUNT, timeout=TIMEOUT,
+                         title=f"{title}: {variant.title}", aside=True,
+                         **{"smp": 1, **options}).run()
     if not outcome.good or outcome.status:
         outcome.explain()
         raise BadData("\n".join([f"guest {outcome.name}: status {outcome.status}",
@@ -134,39 +137,121 @@ def run_guest(variant, scenarios, calls, repeat, base):
     return outcome.results
 
 
+def run_timed(variant, scenarios, repeat):
+    return run_guest("time", "time", variant,
+                     script(variant, scenario_lines(variant, scenarios), repeat=repeat))
+
+
+def run_called(variant, scenarios):
+    """A pass of its own, since to count the calls takes time. All kinds of objects in
+    the kernel's memory have a cache of their own there."""
+    module = kernel.objects(ARCH, "bench", variant.kernel) / "pmcount/pmcount.ko"
+    return run_guest("calls", "calls of the driver", variant,
+                     script(variant, scenario_lines(variant, scenarios), calls=True),
+                     files=[("lab/pmcount.ko", module)], append="slab_nomerge")
+
+
+def program_files():
+    return [(f"bench/{name}", steps.BUILD / "bench" / name) for name in PROGRAMS]
+
+
+def run_programs(variant):
+    lines = [f"program open-{target}-{openers} /bench/open {target} {openers}"
+             for target, openers in OPENS]
+    return run_guest("programs", "opens and reads", variant,
+                     script(variant, [*lines, "program read /bench/read"]),
+                     files=program_files())
+
+
+def run_remote(variant):
+    """Reads of another CPU's events need another CPU."""
+    return run_guest("remote", "remote reads", variant,
+                     script(variant, ["program read /bench/read"]), files=program_files(),
+                     smp=2)
+
+
+def row(scenario, variant, instructions, share=None, **more):
+    return {"scenario": scenario, "variant": variant.name,
+            "instructions_per_op": round(instructions, 1), "running_pct": share,
+            "driver_calls": None, **more}
+
+
 def evaluate(variant, scenarios, timed, called):
-    rows = []
     for scenario in scenarios:
         if not scenario.runs_on(variant):
             continue
         workload = WORKLOADS[scenario.workload]
-        place = timed / scenario.name
-        each = times(place, workload)
-        row = {"scenario": scenario.name, "variant": variant.name,
-               "instructions_per_op": round(statistics.mean(each), 1),
-               "spread_pct": round(100 * (max(each) / min(each) - 1), 3),
-               "running_pct": running(place), "driver_calls": None}
-        if called:
-            place = called / scenario.name
-            row["switches"], row["driver_calls"], row["counters"] = read_calls(
-                place, workload)
-            row["memory"] = read_memory(place)
-        rows.append(row)
-    return rows
+        each = times(timed / scenario.name, workload)
+        found = row(scenario.name, variant, statistics.mean(each),
+                    running(timed / scenario.name),
+                    spread_pct=round(100 * (max(each) / min(each) - 1), 3))
+        place = called / scenario.name
+        found["switches"], found["driver_calls"], found["counters"] = read_calls(
+            place, workload)
+        found["memory"] = read_memory(place)
+        yield found
 
 
-def measure(quick, repeat, variants=VARIANTS):
-    """The list of results."""
-    scenarios = [scenario for scenario in SCENARIOS if scenario.quick or not quick]
+def evaluate_programs(variant, place, remote):
+    for target, openers in OPENS:
+        name = f"open-{target}-{openers}"
+        costs = {}
+        for line in (place / f"{name}.txt").read_text().splitlines():
+            words = line.split()
+            costs[int(words[2])] = float(words[3])
+        early = statistics.median(costs[index] for index in range(3, 11))
+        yield row(f"{name}-1", variant, costs[1])
+        yield row(f"{name}-early", variant, early)
+        for index in (64, 100, 1000):
+            if index in costs:
+                yield row(f"{name}-{index}", variant, costs[index])
+    reads = [(place, lambda case: not case.startswith("remote"))]
+    if remote:
+        reads.append((remote, lambda case: case.startswith("remote")))
+    for found, wanted in reads:
+        for line in (found / "read.txt").read_text().splitlines():
+            words = line.split()
+            if wanted(words[0]) and words[1] != "skipped":
+                yield row(f"read-{words[0]}", variant, float(words[1]), float(words[2]))
+
+
+def build():
     for variant in kernel.VARIANTS:
         kernel.build(ARCH, "bench", variant)
         kernel.pmcount(ARCH, "bench", variant)
-    base = userland.programs(ARCH, bpf=True)
+    userland.perf(ARCH, bpf=True)
+    (steps.BUILD / "bench").mkdir(exist_ok=True)
+    for name in PROGRAMS:
+        steps.run(f"build bench/{name}.c",
+                  [f"{ARCHES[ARCH].cross}gcc", "-O2", "-static", "-Wall", "-Wextra", "-o",
+                   steps.BUILD / "bench" / name, HERE / f"{name}.c"], "bench")
+
+
+def repetitions(quick):
+    return 2 if quick else 4
+
+
+def measure(quick):
+    """(results, memory): rows of all variants, and (scenario, variant) to what its
+    sessions take."""
+    scenarios = [scenario for scenario in SCENARIOS if scenario.quick or not quick]
+    repeat = repetitions(quick)
+    programs = [variant for variant in VARIANTS if not variant.bpf] + [DUP_2]
     with ThreadPoolExecutor(int(kernel.jobs())) as pool:
-        guests = {(variant.name, calls): pool.submit(run_guest, variant, scenarios, calls,
-                                                     repeat, base)
-                  for calls in (False, True) for variant in variants}
-        places = {which: guest.result() for which, guest in guests.items()}
-    return [row for variant in variants
-            for row in evaluate(variant, scenarios, places[variant.name, False],
-                                places[variant.name, True])]
+        timed = {variant: pool.submit(run_timed, variant, scenarios, repeat)
+                 for variant in VARIANTS}
+        called = {variant: pool.submit(run_called, variant, [*scenarios, *MEMORY])
+                  for variant in VARIANTS}
+        alone = {variant: pool.submit(run_programs, variant) for variant in programs}
+        remote = {} if quick else {variant: pool.submit(run_remote, variant)
+                                   for variant in programs if variant != DUP_2}
+        results = [found for variant in VARIANTS
+                   for found in evaluate(variant, scenarios, timed[variant].result(),
+                                         called[variant].result())]
+        for variant in programs:
+            elsewhere = remote[variant].result() if variant in remote else None
+            results += evaluate_programs(variant, alone[variant].result(), elsewhere)
+        memory = [{"scenario": scenario.name, "variant": variant.name,
+                   **read_memory(called[variant].result() / scenario.name)}
+                  for scenario in MEMORY for variant in VARIANTS if not variant.bpf]
+    return results, memory

@@ -27,7 +27,7 @@ WORKLOADS = {
     "pipe": Workload("perf bench sched pipe -l $loops", 10000, "a context switch"),
     "pipe-ab": Workload("perf bench sched pipe -l $loops -G a,b", 10000,
                         "a context switch from one cgroup to the other"),
-    "fork": Workload("perf bench syscall fork -l $loops", 200, "fork, exit and wait"),
+    "fork": Workload("perf bench syscall fork -l $loops", 500, "fork, exit and wait"),
     # 20 senders, 20 receivers.
     "messaging": Workload("perf bench sched messaging -g 1 -l $loops", 200, "a message", 400),
 }
@@ -36,7 +36,8 @@ WORKLOADS = {
 @dataclass(frozen=True)
 class Scenario:
     """SESSIONS run beside the workload; TASK are those that are wrapped around it, the
-    options of a perf stat each. DUP is the sysctl where it is not to be 1."""
+    options of a perf stat each. DUP is the sysctl where it is not to be 1. Without a
+    workload it is only about memory."""
     name: str
     title: str
     workload: str = "pipe"
@@ -46,20 +47,24 @@ class Scenario:
     quick: bool = False
 
     def runs_on(self, variant):
-        """Where nothing is counted BPF programs have nothing to do."""
-        return bool(self.sessions or self.task) or not variant.bpf
+        """Where nothing is counted BPF programs have nothing to do; and their memory is
+        not only that of events."""
+        return not variant.bpf or bool(self.workload and (self.sessions or self.task))
 
     def lines(self, variant):
         """What bench/guest.sh is to do."""
-        work = WORKLOADS[self.workload]
-        command = work.command
-        for number, options in enumerate(self.task, 1):
-            command = (f"perf stat $BPF -j -o $place/task$n-$loops-{number}.json {options} "
-                       f"-- {command}")
         yield f"begin {self.name}" + (f" {self.dup}" if variant.dup == "1" else "")
         for options in self.sessions:
             yield f"session {options}"
-        yield f"measure {work.loops} '{command}'"
+        if self.workload:
+            work = WORKLOADS[self.workload]
+            command = work.command
+            for number, options in enumerate(self.task, 1):
+                command = (f"perf stat $BPF -j -o $place/task$n-$loops-{number}.json "
+                           f"{options} -- {command}")
+            yield f"measure {work.loops} '{command}'"
+        else:
+            yield "take"
         yield "end"
 
 
@@ -114,6 +119,22 @@ SCENARIOS = (
 )
 
 
+
+# What a thousand equal events take. The first process is one that hardly does anything.
+def thousand(options):
+    return (f"{options} -e {','.join(['cycles'] * 1000)}",)
+
+
+MEMORY = (
+    Scenario("memory-cpu", "1000 equal events of a CPU and one opener", "",
+             thousand("-a")),
+    Scenario("memory-cpu-shared", "the same, which share", "", thousand("-a"), dup=2),
+    Scenario("memory-task", "1000 equal events of a task and one opener", "",
+             thousand("-i -p 1")),
+    Scenario("memory-task-shared", "the same, which share", "", thousand("-i -p 1"), dup=2),
+)
+
+
 @dataclass(frozen=True)
 class Variant:
     """A kernel, what its sysctl is, and who counts: the kernel, or BPF programs."""
@@ -123,6 +144,10 @@ class Variant:
     dup: str = ""
     bpf: bool = False
 
+    @property
+    def shares(self):
+        return self.dup not in ("", "0")
+
 
 VARIANTS = (
     Variant("unpatched", "unpatched", "unpatched"),
@@ -130,3 +155,10 @@ VARIANTS = (
     Variant("dup-1", "patched", "patched", "1"),
     Variant("bpf", "BPF counters, unpatched", "unpatched", bpf=True),
 )
+
+# With 2, equal events of one process share as well, which is for programs to tell.
+DUP_2 = Variant("dup-2", "patched, sysctl 2", "patched", "2")
+
+# bench/open.c: (arguments, titles of the figures).
+OPENS = tuple((target, openers) for target in ("cpu", "task")
+              for openers in ("many", "one", "keys"))

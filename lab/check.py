@@ -7,6 +7,8 @@ Results go to build/results/lab.ktap.
 import contextlib
 import datetime
 import io
+import json
+import sys
 import tempfile
 from pathlib import Path
 
@@ -20,6 +22,11 @@ import steps
 import stress
 import suites
 from ktap import Ktap
+
+sys.path.append(str(steps.ROOT / "bench"))
+import bars                     # noqa: E402
+import measure                  # noqa: E402
+import scenarios                # noqa: E402
 
 # One line of each kind of report, as kernels print them.
 REPORTS = """\
@@ -328,6 +335,77 @@ def the_list_of_perf_tests_is_good():
             raise AssertionError(f"accepted: {bad!r}")
 
 
+def the_benchmark_reads_what_its_guests_leave():
+    work = scenarios.Workload("command", 100, "operation")
+    with tempfile.TemporaryDirectory() as name:
+        place = Path(name)
+        for length, start, usecs, adds in ((100, 1000, "2.000000", 300),
+                                           (300, 5000, "1.500000", 700)):
+            (place / f"time1-{length}.txt").write_text(f"# x\n  {usecs} usecs/op\n 9 ops/sec\n")
+            for word, value, most in (("before", start, 1), ("after", start + adds, 4)):
+                (place / f"{word}1-{length}.txt").write_text(
+                    f"cpu 1 2 3\nctxt {value}\ncpu0 4\nadd {value}\ndel 7\nstart 0\n"
+                    f"stop 0\nread {2 * value}\nmost {most}\n")
+        # (1.5 us x 300 - 2 us x 100) / 200, and (700 - 300) / 200
+        check(measure.times(place, work) == [1250.0], f"{measure.times(place, work)}")
+        got = measure.read_calls(place, work)
+        check(got == (2.0, {"add": 2.0, "del": 0, "start": 0, "stop": 0, "read": 4.0}, 4),
+              f"{got}")
+
+        def session(value, share, event="cycles"):
+            (place / "session1.json").write_text("# started\n" + json.dumps(
+                {"counter-value": value, "event": event, "pcnt-running": share}) + "\n")
+            return measure.running(place)
+
+        check(session("5.0", 100) == 100 and session("5.0", 43.5) == 43.5, "share")
+        check(session("<not counted>", 100) == 0, "not counted")
+        check(session("0", 100, "r10") == 100, "an event that never happens")
+        for value in ("0.000", "<not supported>"):
+            try:
+                session(value, 100)
+            except measure.BadData:
+                continue
+            raise AssertionError(f"taken for a count: {value}")
+
+
+def a_bar_that_is_missed_is_seen():
+    calls = {"add": 4, "del": 4, "start": 0, "stop": 0, "read": 0}
+    names = [scenario.name for scenario in scenarios.SCENARIOS if scenario.quick]
+    check(len(set(names)) == len(names), "two scenarios of one name")
+
+    def missed(function, **changes):
+        rows = [{"scenario": name, "variant": variant, "instructions_per_op": cost,
+                 "running_pct": 100, "counters": counters,
+                 "driver_calls": calls if variant == "unpatched" else dict.fromkeys(calls, 0)}
+                for name in names
+                for variant, cost, counters in (
+                    ("unpatched", 6000, 7), ("dup-0", 6000, 7), ("dup-1", 6000, 4),
+                    ("bpf", 9000, 4))]
+        for row in rows:
+            if row["scenario"].startswith("cgroups") and row["variant"] == "unpatched":
+                row["instructions_per_op"] = 12000
+            if row["scenario"].startswith("cgroups") and row["variant"] == "dup-1":
+                row["instructions_per_op"] = 8000
+            if row["variant"] == "dup-1":
+                row.update(changes.get(row["scenario"].replace("-", "_"), {}))
+        return [bar for bar, value, limit, _ in function(bars.Figures(rows, [])) if value > limit]
+
+    for function in (bars.no_events, bars.nothing_shared, bars.equal_sessions, bars.cgroups,
+                     bars.task_beside_cpu, bars.bpf):
+        check(not missed(function), f"{function.__name__}: {missed(function)}")
+    for function, changes in (
+            (bars.no_events, {"none": {"instructions_per_op": 6004}}),
+            (bars.nothing_shared, {"cpu_different": {"instructions_per_op": 6031}}),
+            (bars.equal_sessions, {"cpu_3": {"counters": 5}}),
+            (bars.equal_sessions, {"task_3": {"instructions_per_op": 6001}}),
+            (bars.cgroups, {"cgroups_2x4": {"driver_calls": {**calls, "add": 0.02, "del": 0}}}),
+            (bars.cgroups, {"cgroups_2x4_cpu": {"instructions_per_op": 8101}}),
+            (bars.cgroups, {"cgroups_2x4_cpu": {"running_pct": 99}}),
+            (bars.task_beside_cpu, {"task_cpu": {"running_pct": 99}}),
+            (bars.bpf, {"task_1": {"instructions_per_op": 9001}})):
+        check(len(missed(function, **changes)) == 1, f"{changes}: {missed(function, **changes)}")
+
+
 TESTS = (
     reports_are_found, harmless_lines_are_not, known_reports_need_all_fields_and_expire,
     the_list_of_known_reports_is_good, a_good_guest_is_good, a_scenario_that_fails_is_seen,
@@ -335,7 +413,8 @@ TESTS = (
     archives_are_the_same_every_time, kunit_output_is_taken_from_the_log,
     a_stress_run_has_to_end_well, the_demo_counts_as_it_should, what_the_demo_refuses,
     counts_that_name_no_cpu_are_the_workloads, perf_test_output_is_understood,
-    entries_of_perf_test_are_compared, the_list_of_perf_tests_is_good)
+    entries_of_perf_test_are_compared, the_list_of_perf_tests_is_good,
+    the_benchmark_reads_what_its_guests_leave, a_bar_that_is_missed_is_seen)
 
 
 def run():
