@@ -150,9 +150,11 @@
  *    context of a task that is being forked can not be found by anybody who would
  *    link events there, only by those who remove them, when an inherited event is
  *    closed. So the fork does without ctx->mutex, and looks under ctx->lock.
+ *    perf_event::dup_taken goes down as the table changes, and up where a place for
+ *    an event is looked for, under the one that keeps others from doing so.
  *
  * 2. What runs, that is perf_event_dup::{nr_active,nr_pinned,nr_lent,added_gen,
- *    added_group,idle_node,switch_seq,switch_count,pages,nr_pages} and
+ *    added_group,refused,idle_node,switch_seq,switch_count,pages,nr_pages} and
  *    perf_event::dup_run, belongs to the CPU on which the context is active, with
  *    interrupts off; an event that is ACTIVE is attached on that CPU. So an event
  *    of a task may be scheduled out of the dup of a CPU though only the task's
@@ -200,7 +202,7 @@ enum {
 
 int sysctl_perf_event_dup __read_mostly = PERF_DUP_OPENERS;
 
-DEFINE_PER_CPU(struct perf_dup_cpu, perf_dup_cpu);
+DEFINE_PER_CPU(struct perf_dup_cpu, perf_dup_cpu) = { .freed = 1 };
 
 static const struct ctl_table perf_dup_sysctl_table[] = {
 	{
@@ -322,7 +324,9 @@ static struct perf_event_dup *perf_dup_alloc(const struct perf_dup_key *key,
 	dup->users = RB_ROOT;
 	dup->key = *key;
 	dup->ordinal = ordinal;
-	dup->hash = jhash2((const u32 *)key, sizeof(*key) / sizeof(u32), ordinal);
+	/* Of what mostly differs. */
+	dup->hash = jhash_3words(key->config ^ key->config >> 32, key->config1,
+				 ordinal, key->flags);
 	dup->cpu = -1;
 	refcount_set(&dup->refs, 1);
 
@@ -334,7 +338,7 @@ static struct perf_event *perf_dup_alloc_master(struct perf_event *event,
 						const struct perf_dup_key *key)
 {
 	struct perf_event *master = perf_event_alloc_master(event);
-	struct perf_dup_key made;
+	struct perf_dup_key made __uninitialized;
 
 	if (!master)
 		return NULL;
@@ -364,8 +368,13 @@ static void perf_dup_put(struct perf_event_dup *dup)
 
 	WARN_ON_ONCE(dup->nr_active || dup->nr_pinned || dup->nr_linked);
 
-	if (dup->master)
-		perf_event_free_master(dup->master);
+	/* Without a master nobody has ever looked at it without a lock. */
+	if (!dup->master) {
+		kfree(dup);
+		return;
+	}
+
+	perf_event_free_master(dup->master);
 	kfree_rcu(dup, rcu_head);
 }
 
@@ -388,21 +397,20 @@ void perf_dup_event_init(struct perf_event *event, struct pid *opener)
 		event->dup_opener = get_pid(opener);
 
 	event->dup_link = PERF_DUP_UNLINKED;
-	static_branch_deferred_inc(&perf_dup_enabled);
+	/* Without cpus_read_lock(), unless this is the first one. */
+	if (!static_key_fast_inc_not_disabled(&perf_dup_enabled.key.key))
+		static_branch_deferred_inc(&perf_dup_enabled);
 }
 
 /**
- * perf_dup_event_free - give up what an event holds for sharing
- * @event: an event that is in no context, or in one that nobody can reach
+ * __perf_dup_event_free - give up what an event holds for sharing
+ * @event: an event that may share, in no context or in one that nobody can reach
  *
  * Context: process context, before @event puts its task, context and PMU.
  */
-void perf_dup_event_free(struct perf_event *event)
+void __perf_dup_event_free(struct perf_event *event)
 {
 	struct perf_event_dup *dup = event->dup_link;
-
-	if (!dup)
-		return;
 
 	/* Linked, but then never installed. */
 	if (!RB_EMPTY_NODE(&event->dup_node)) {
@@ -431,35 +439,51 @@ static int perf_dup_cmp(const struct perf_dup_key *key, unsigned int ordinal,
 {
 	if (ordinal != dup->ordinal)
 		return ordinal < dup->ordinal ? -1 : 1;
+	/* Most differ in these, and what is inline costs less than a call. */
+	if (key->config != dup->key.config)
+		return key->config < dup->key.config ? -1 : 1;
+	if (key->flags != dup->key.flags)
+		return key->flags < dup->key.flags ? -1 : 1;
 
 	return memcmp(key, &dup->key, sizeof(*key));
 }
 
+/* A place in the table: what is there or, when that is NULL, where it would be. */
+struct perf_dup_place {
+	unsigned int		ordinal;
+	struct perf_event_dup	*dup;
+	struct rb_node		*parent;
+	struct rb_node		**link;
+};
+
+/* Returns what is at @place, which holds for as long as the table can not change. */
 static struct perf_event_dup *
 perf_dup_find(struct perf_event_context *ctx, const struct perf_dup_key *key,
-	      unsigned int ordinal)
+	      unsigned int ordinal, struct perf_dup_place *place)
 {
-	struct rb_node *node = ctx->dups.rb_node;
+	struct rb_node **link = &ctx->dups.rb_node, *parent = NULL;
+	struct perf_event_dup *dup = NULL;
 
 	lockdep_assert(lockdep_is_held(&ctx->lock) || lockdep_is_held(&ctx->mutex));
 
-	while (node) {
-		struct perf_event_dup *dup = __node_2_dup(node);
-		int cmp = perf_dup_cmp(key, ordinal, dup);
+	while (*link) {
+		int cmp;
 
+		parent = *link;
+		dup = __node_2_dup(parent);
+		cmp = perf_dup_cmp(key, ordinal, dup);
 		if (!cmp)
-			return dup;
-		node = cmp < 0 ? node->rb_left : node->rb_right;
+			break;
+		link = cmp < 0 ? &parent->rb_left : &parent->rb_right;
+		dup = NULL;
 	}
 
-	return NULL;
-}
+	place->ordinal = ordinal;
+	place->dup = dup;
+	place->parent = parent;
+	place->link = link;
 
-static bool perf_dup_less(struct rb_node *a, const struct rb_node *b)
-{
-	struct perf_event_dup *dup = __node_2_dup(a);
-
-	return perf_dup_cmp(&dup->key, dup->ordinal, __node_2_dup(b)) < 0;
+	return dup;
 }
 
 static void *perf_dup_cgroup(const struct perf_event *event)
@@ -488,47 +512,79 @@ static bool perf_dup_user_less(struct rb_node *a, const struct rb_node *b)
 	return perf_dup_user_cmp(__node_2_user(a), b) < 0;
 }
 
-/*
- * The smallest ordinal that the opener of @event does not use on its target. It
- * costs a look-up for each equal event that the opener has there; those of
- * other openers do not matter.
- */
-static unsigned int perf_dup_ordinal(struct perf_event *event,
-				     struct perf_event_context *ctx,
-				     const struct perf_dup_key *key)
+/* The event of the same opener on the same target as @event in @dup, or NULL. */
+static struct perf_event *perf_dup_user(const struct perf_event *event,
+					const struct perf_event_dup *dup)
 {
-	struct perf_event_dup *dup;
-	unsigned int ordinal = 0;
+	struct rb_node *node = rb_find_first(event, &dup->users, perf_dup_user_cmp);
 
-	if (!event->dup_opener)
-		return 0;
+	return node ? __node_2_user(node) : NULL;
+}
 
-	while ((dup = perf_dup_find(ctx, key, ordinal))) {
-		if (!rb_find(event, &dup->users, perf_dup_user_cmp))
-			break;
+/*
+ * Find the place of the smallest ordinal that the opener of @event does not use on
+ * its target.
+ *
+ * Those of other openers do not matter, and the event with ordinal 0 remembers up
+ * to where all are in use. So it takes more than a few look-ups only to get past
+ * those in use behind a gap that has been filled, once for each gap.
+ */
+static void perf_dup_find_free(struct perf_event *event,
+			       struct perf_event_context *ctx,
+			       const struct perf_dup_key *key,
+			       struct perf_dup_place *place)
+{
+	struct perf_event_dup *dup = perf_dup_find(ctx, key, 0, place);
+	struct perf_event *zeroth = NULL;
+	unsigned int ordinal;
+
+	if (dup && event->dup_opener)
+		zeroth = perf_dup_user(event, dup);
+	if (!zeroth)
+		return;
+
+	ordinal = zeroth->dup_taken;
+	while ((dup = perf_dup_find(ctx, key, ordinal, place)) && perf_dup_user(event, dup))
 		ordinal++;
-	}
+	zeroth->dup_taken = ordinal;
+}
 
-	return ordinal;
+/* The ordinal of @event, in @dup, is not in use any more. */
+static void perf_dup_free_ordinal(struct perf_event *event,
+				  struct perf_event_context *ctx,
+				  struct perf_event_dup *dup)
+{
+	struct perf_dup_place place;
+	struct perf_event *zeroth;
+
+	if (!event->dup_opener || !dup->ordinal ||
+	    !perf_dup_find(ctx, &dup->key, 0, &place))
+		return;
+
+	zeroth = perf_dup_user(event, place.dup);
+	if (zeroth && zeroth->dup_taken > dup->ordinal)
+		zeroth->dup_taken = dup->ordinal;
 }
 
 static void perf_dup_link(struct perf_event *event, struct perf_event_dup *dup)
 {
 	lockdep_assert_held(&event->ctx->lock);
 
+	/* Behind its equals: perf_dup_user() goes on to find the same one. */
 	rb_add(&event->dup_node, &dup->users, perf_dup_user_less);
 	dup->nr_linked++;
+	event->dup_taken = 1;
 }
 
 /**
- * perf_dup_detach - unlink an event from the dup table of its context
+ * __perf_dup_detach - unlink an event from the dup table of its context
  * @event: an event that is not ACTIVE; it need not be linked
  * @ctx: its context, locked
  *
  * Can be called twice, e.g. when a task exits or a CPU goes away, and for the
  * close. The event keeps its reference on the dup until perf_dup_event_free().
  */
-void perf_dup_detach(struct perf_event *event, struct perf_event_context *ctx)
+void __perf_dup_detach(struct perf_event *event, struct perf_event_context *ctx)
 {
 	struct perf_event_dup *dup = event->dup_link;
 
@@ -541,6 +597,7 @@ void perf_dup_detach(struct perf_event *event, struct perf_event_context *ctx)
 
 	rb_erase(&event->dup_node, &dup->users);
 	RB_CLEAR_NODE(&event->dup_node);
+	perf_dup_free_ordinal(event, ctx, dup);
 
 	if (dup->first == event)
 		dup->first = NULL;
@@ -907,6 +964,7 @@ static void perf_dup_master_del(struct perf_event_dup *dup, int flags)
 {
 	perf_dup_set_unassigned(dup);
 	dup->key.pmu->del(dup->master, flags);
+	perf_dup_count_freed(dup->master);
 	perf_dup_master_off(dup);
 }
 
@@ -979,11 +1037,16 @@ bool __perf_dup_drop_idle(struct pmu *pmu)
  * __perf_dup_end_idle - events were scheduled out and in
  *
  * Context: as for __perf_dup_keep_idle()
+ *
+ * Return: whether masters were left that nobody uses any more.
  */
-void __perf_dup_end_idle(void)
+bool __perf_dup_end_idle(void)
 {
-	__perf_dup_drop_idle(NULL);
+	bool dropped = __perf_dup_drop_idle(NULL);
+
 	__this_cpu_write(perf_dup_cpu.keep, false);
+
+	return dropped;
 }
 
 /*
@@ -1088,40 +1151,47 @@ int perf_dup_add(struct perf_event *event, int flags)
  * perf_dup_begin_switch - some events are about to end where others begin
  *
  * Context: as for perf_dup_switch_out()
+ *
+ * Return: the number of this switch.
  */
-void perf_dup_begin_switch(void)
+unsigned long perf_dup_begin_switch(void)
 {
-	__this_cpu_inc(perf_dup_cpu.switch_seq);
+	return __this_cpu_inc_return(perf_dup_cpu.switch_seq);
 }
 
-/* What the master of @dup had counted when this switch came upon it. */
-static u64 perf_dup_switch_count(struct perf_event_dup *dup)
+static noinline void perf_dup_switch_read(struct perf_event_dup *dup, unsigned long seq)
 {
-	unsigned long seq = __this_cpu_read(perf_dup_cpu.switch_seq);
+	perf_dup_read_master(dup);
+	dup->switch_count = local64_read(&dup->master->count);
+	dup->switch_seq = seq;
+}
 
-	if (dup->switch_seq != seq) {
-		perf_dup_read_master(dup);
-		dup->switch_count = local64_read(&dup->master->count);
-		dup->switch_seq = seq;
-	}
+/* What the master of @dup had counted when switch @seq came upon it. */
+static __always_inline u64 perf_dup_switch_count(struct perf_event_dup *dup,
+						 unsigned long seq)
+{
+	if (dup->switch_seq != seq)
+		perf_dup_switch_read(dup, seq);
 
 	return dup->switch_count;
 }
 
 /**
- * perf_dup_switch_out - an attached event goes, perhaps others come
+ * perf_dup_switch_out - the count of an attached event ends, perhaps others begin
  * @event: an ACTIVE event that perf_dup_can_switch_out()
+ * @seq: the number of the switch
  *
  * All that go or come in one switch, and share a counter, do so at the same value
- * of it. For events of a CPU's context, that do not borrow.
+ * of it. For events of a CPU's context, that do not borrow. The counter is still
+ * theirs until perf_dup_switch_end(), so that those that come find it running.
  *
  * Context: the event's context is locked and active on this CPU, interrupts are
  * off, between perf_dup_keep_idle() and perf_dup_end_idle().
  */
-void perf_dup_switch_out(struct perf_event *event)
+void perf_dup_switch_out(struct perf_event *event, unsigned long seq)
 {
 	struct perf_event_dup *dup = event->dup;
-	u64 count = perf_dup_switch_count(dup);
+	u64 count = perf_dup_switch_count(dup, seq);
 	u64 base;
 
 	lockdep_assert_irqs_disabled();
@@ -1137,35 +1207,49 @@ void perf_dup_switch_out(struct perf_event *event)
 		dup->switch_count = base;
 	else
 		local64_add(count - base, &event->count);
-
-	if (event->group_leader->attr.pinned)
-		dup->nr_pinned--;
-	if (!--dup->nr_active)
-		hlist_add_head(&dup->idle_node, this_cpu_ptr(&perf_dup_cpu.idle));
 }
 
 /**
  * perf_dup_switch_in - an attached event comes
  * @event: an event that perf_dup_can_switch_in(), but is ACTIVE by now
+ * @seq: the number of the switch
  *
- * Context: as for perf_dup_switch_out(); all that go are gone.
+ * Context: as for perf_dup_switch_out(); the counts of all that go have ended.
  */
-void perf_dup_switch_in(struct perf_event *event)
+void perf_dup_switch_in(struct perf_event *event, unsigned long seq)
 {
 	struct perf_event_dup *dup = event->dup;
 
 	lockdep_assert_irqs_disabled();
 	lockdep_assert_held(&event->ctx->lock);
 
-	hlist_del_init(&dup->idle_node);
 	dup->nr_active++;
 	if (event->group_leader->attr.pinned)
 		dup->nr_pinned++;
 
-	local64_set(&event->dup_base, perf_dup_switch_count(dup));
+	local64_set(&event->dup_base, perf_dup_switch_count(dup, seq));
 	/* As in perf_dup_join() */
 	barrier();
 	WRITE_ONCE(event->dup_run, dup);
+}
+
+/**
+ * perf_dup_switch_end - an attached event is gone
+ * @event: an event that was given to perf_dup_switch_out()
+ *
+ * Context: as for perf_dup_switch_out(); all that come are there.
+ */
+void perf_dup_switch_end(struct perf_event *event)
+{
+	struct perf_event_dup *dup = event->dup;
+
+	lockdep_assert_irqs_disabled();
+	lockdep_assert_held(&event->ctx->lock);
+
+	if (event->group_leader->attr.pinned)
+		dup->nr_pinned--;
+	if (!--dup->nr_active)
+		hlist_add_head(&dup->idle_node, this_cpu_ptr(&perf_dup_cpu.idle));
 }
 
 static void __perf_dup_stop(struct perf_event *event)
@@ -1343,6 +1427,7 @@ static void perf_dup_take_over(struct perf_event *event,
 	barrier();
 	/* [B] */
 	pmu->del(event, 0);
+	perf_dup_count_freed(event);
 
 	/*
 	 * [C] Not what else it had there, since registers are set up per event,
@@ -1388,10 +1473,15 @@ static bool perf_dup_group_excluded(struct perf_event *event)
 	return perf_dup_wants_own_counter(event) || perf_dup_group_wants_own(leader);
 }
 
-static void __perf_dup_attach(struct perf_event *event,
-			      struct perf_event_context *ctx,
-			      const struct perf_dup_key *key,
-			      unsigned int ordinal)
+/*
+ * Link @event to the dup at @place, or put one there. In the context of a task
+ * that is being @forked the place is looked for again here: the table changes
+ * whenever that is not locked.
+ */
+static void perf_dup_enter(struct perf_event *event,
+			   struct perf_event_context *ctx,
+			   const struct perf_dup_key *key,
+			   struct perf_dup_place *place, bool forked)
 {
 	struct perf_event_dup *dup, *new = NULL, *old = event->dup_link;
 	/* Tasks may borrow it. */
@@ -1402,18 +1492,22 @@ static void __perf_dup_attach(struct perf_event *event,
 
 	for (;;) {
 		raw_spin_lock_irq(&ctx->lock);
-		dup = perf_dup_find(ctx, key, ordinal);
+		if (forked)
+			perf_dup_find(ctx, key, place->ordinal, place);
+		dup = place->dup;
 		if (dup ? dup->master || master : !!new)
 			break;
 		raw_spin_unlock_irq(&ctx->lock);
 
 		if (!dup)
-			new = perf_dup_alloc(key, ordinal);
+			new = perf_dup_alloc(key, place->ordinal);
 		if (!master && (dup || (new && lends)))
 			master = perf_dup_alloc_master(event, key);
 
 		if (dup ? !master : !new) {
 			/* Not shared. */
+			if (master)
+				perf_event_free_master(master);
 			kfree(new);
 			return;
 		}
@@ -1423,7 +1517,8 @@ static void __perf_dup_attach(struct perf_event *event,
 		refcount_inc(&dup->refs);
 	} else {
 		swap(dup, new);
-		rb_add(&dup->node, &ctx->dups, perf_dup_less);
+		rb_link_node(&dup->node, place->parent, place->link);
+		rb_insert_color(&dup->node, &ctx->dups);
 	}
 
 	if (!dup->master && master) {
@@ -1461,7 +1556,7 @@ static void __perf_dup_attach(struct perf_event *event,
 }
 
 /**
- * perf_dup_attach - prepare an event for its context
+ * __perf_dup_attach - prepare an event for its context
  * @event: an event that is about to be installed; it need not be able to share
  * @ctx: the context, which is set as event->ctx already
  *
@@ -1471,9 +1566,10 @@ static void __perf_dup_attach(struct perf_event *event,
  *
  * Context: process context, ctx->mutex is held.
  */
-void perf_dup_attach(struct perf_event *event, struct perf_event_context *ctx)
+void __perf_dup_attach(struct perf_event *event, struct perf_event_context *ctx)
 {
-	struct perf_dup_key key;
+	struct perf_dup_key key __uninitialized;
+	struct perf_dup_place place;
 
 	lockdep_assert_held(&ctx->mutex);
 
@@ -1491,7 +1587,8 @@ void perf_dup_attach(struct perf_event *event, struct perf_event_context *ctx)
 	else
 		perf_dup_key_init(&key, event);
 
-	__perf_dup_attach(event, ctx, &key, perf_dup_ordinal(event, ctx, &key));
+	perf_dup_find_free(event, ctx, &key, &place);
+	perf_dup_enter(event, ctx, &key, &place, false);
 }
 
 /**
@@ -1509,8 +1606,8 @@ void perf_dup_inherit(struct perf_event *event, struct perf_event_context *ctx,
 		      struct perf_event *parent)
 {
 	struct perf_event_dup *dup = parent->dup_link;
-	struct perf_dup_key key;
-	unsigned int ordinal;
+	struct perf_dup_key key __uninitialized;
+	struct perf_dup_place place;
 
 	if (!dup || !perf_dup_eligible(event))
 		return;
@@ -1526,10 +1623,10 @@ void perf_dup_inherit(struct perf_event *event, struct perf_event_context *ctx,
 	/* What could not be linked for the parent may well be here. */
 	if (dup == PERF_DUP_UNLINKED) {
 		guard(raw_spinlock_irq)(&ctx->lock);
-		ordinal = perf_dup_ordinal(event, ctx, &key);
+		perf_dup_find_free(event, ctx, &key, &place);
 	} else {
-		ordinal = dup->ordinal;
+		place.ordinal = dup->ordinal;
 	}
 
-	__perf_dup_attach(event, ctx, &key, ordinal);
+	perf_dup_enter(event, ctx, &key, &place, true);
 }

@@ -33,6 +33,7 @@
  */
 
 #include <kunit/test.h>
+#include <linux/bitmap.h>
 #include <linux/cgroup.h>
 #include <linux/cpu.h>
 #include <linux/cpumask.h>
@@ -833,6 +834,19 @@ static struct dup_event *next_event(struct dup_test *t, struct dup_event *ev)
 	}
 
 	return NULL;
+}
+
+static struct dup_event *random_event(struct dup_test *t, struct rnd_state *rnd)
+{
+	struct dup_event *found = NULL;
+	u32 nr = 0;
+
+	for (struct dup_event *ev = next_event(t, NULL); ev; ev = next_event(t, ev)) {
+		if (prandom_u32_state(rnd) % ++nr == 0)
+			found = ev;
+	}
+
+	return found;
 }
 
 /* Each may be read at any time; no value is ahead of the clock. */
@@ -2433,6 +2447,81 @@ static void test_ordinals(struct kunit *test)
 {
 	ordinals(test, false);
 	ordinals(test, true);
+}
+
+static unsigned int ordinal(struct dup_event *ev)
+{
+	return ev->event->dup_link->ordinal;
+}
+
+/* The smallest one that an opener does not use, by what it has open on the CPU. */
+static unsigned int free_ordinal(struct kunit *test, int opener, int cgroup)
+{
+	struct dup_test *t = test->priv;
+	struct pid *pid = opener_pid(test, opener);
+	DECLARE_BITMAP(in_use, NR_EVENTS) = {};
+
+	for (struct dup_event *ev = next_event(t, NULL); ev; ev = next_event(t, ev)) {
+		if (ev->event->dup_opener == pid && ev->cgroup == cgroup)
+			__set_bit(ordinal(ev), in_use);
+	}
+	put_pid(pid);
+
+	return find_first_zero_bit(in_use, NR_EVENTS);
+}
+
+static struct dup_event *open_ordinal(struct kunit *test, int opener, int cgroup)
+{
+	unsigned int expected = free_ordinal(test, opener, cgroup);
+	struct dup_event *ev = open_cgroup(test, opener, cgroup, ATTR(.config = 1));
+
+	KUNIT_EXPECT_EQ(test, ordinal(ev), expected);
+
+	return ev;
+}
+
+/* They come and go in any order; times with more of them and with less take turns. */
+static void random_ordinals(struct kunit *test, int nr_cgroups)
+{
+	struct dup_test *t = test->priv;
+	struct rnd_state rnd;
+
+	prandom_seed_state(&rnd, 1);
+	for (int i = 0; i < 400; i++) {
+		u32 r = prandom_u32_state(&rnd);
+		struct dup_event *ev = random_event(t, &rnd);
+
+		if (r % 16 < (i / 50 % 2 ? 5 : 11))
+			open_ordinal(test, r >> 8 & 1, (int)((r >> 16) % (nr_cgroups + 1)) - 1);
+		else if (ev)
+			close_event(ev);
+	}
+	advance(test, 1);
+	check_events(test);
+}
+
+/* Gaps are filled from below, and before what follows. */
+static void test_ordinal_gaps(struct kunit *test)
+{
+	static const char * const closed[] = {
+		"1", "4", "0", "02", "20", "31", "132", "204", "43", "01", "10", "1234",
+	};
+	struct dup_test *t = test->priv;
+	struct dup_event *ev[5];
+
+	for (int i = 0; i < ARRAY_SIZE(closed); i++) {
+		open_plain(test, 1, t->cpu);
+		for (int j = 0; j < 5; j++) {
+			ev[j] = open_ordinal(test, 0, NO_CGROUP);
+			KUNIT_EXPECT_EQ(test, ordinal(ev[j]), j);
+		}
+		for (const char *c = closed[i]; *c; c++)
+			close_event(ev[*c - '0']);
+		while (free_ordinal(test, 0, NO_CGROUP) < 7)
+			open_ordinal(test, 0, NO_CGROUP);
+		close_events(test);
+	}
+	random_ordinals(test, 0);
 }
 
 /* A process never sees more counters than the PMU has. */
@@ -4493,7 +4582,7 @@ static void test_switch_in_doubt(struct kunit *test)
 	}
 	close_event(page);
 
-	/* In one of them, or of the CPU: there may be something to rotate. */
+	/* In one of them, or of the CPU: only that of the one that comes is in doubt. */
 	for (int i = 0; i < 4; i++) {
 		move_task(test, 0);
 		if (i & 1)
@@ -4501,11 +4590,11 @@ static void test_switch_in_doubt(struct kunit *test)
 		else
 			waits = open_cgroup(test, 2, i & 2, ATTR(.config = 2));
 		switch_cgroup(test, 0, 2, &cost);
-		KUNIT_EXPECT_EQ(test, cost.calls[CALL_ENABLE], 1);
+		KUNIT_EXPECT_EQ(test, cost.calls[CALL_ENABLE], i == 2);
 		advance(test, 10);
 		check_events(test);
 		switch_cgroup(test, 2, 0, &cost);
-		KUNIT_EXPECT_EQ(test, cost.calls[CALL_ENABLE], 1);
+		check_cost(test, &cost, 0, 0, 0);
 		advance(test, 10);
 		check_events(test);
 		KUNIT_EXPECT_EQ(test, waits->ran, 0);
@@ -4518,6 +4607,145 @@ static void test_switch_in_doubt(struct kunit *test)
 	end_busy(t);
 	for (int i = 0; i < 2; i++)
 		KUNIT_EXPECT_EQ(test, check_event(test, ev[i]), 0);
+}
+
+/* Events that wait for a counter go on to wait until something changes, as by rotation. */
+static void test_switch_and_wait(struct kunit *test)
+{
+	struct dup_event *ev[2][3], *other;
+	struct dup_test *t = test->priv;
+	struct cost cost;
+
+	need_cgroups(test);
+	no_rotation(test);
+	set_counters(test, 2);
+	/* Perf updates that of one that waits on the CPU that reads. */
+	t->ignore_cgroup_enabled = true;
+	for (int i = 0; i < 2; i++) {
+		for (int j = 0; j < 3; j++)
+			ev[i][j] = open_cgroup(test, 1, 2 * i, ATTR(.config = j + 1));
+	}
+
+	begin_busy_alone(test);
+	for (int round = 0; round < 6; round++) {
+		for (int i = 0; i < 4; i++) {
+			int to = i & 1 ? 0 : 2;
+
+			switch_cgroup(test, 2 - to, to, &cost);
+			check_cost(test, &cost, 0, 0, 0);
+			KUNIT_EXPECT_EQ(test, used(test), 2);
+			advance(test, 10);
+			check_events(test);
+		}
+		/* As in both cgroups in turn. */
+		move_task(test, round & 1 ? 0 : 2);
+		rotate(test);
+		move_task(test, 0);
+	}
+	for (int i = 0; i < 2; i++) {
+		for (int j = 0; j < 3; j++) {
+			KUNIT_EXPECT_GE_MSG(test, ev[i][j]->ran, 40, "%d %d", i, j);
+			KUNIT_EXPECT_LE_MSG(test, ev[i][j]->ran, 120, "%d %d", i, j);
+		}
+	}
+
+	/* What only one of them counts was not refused, nor is it when it was on. */
+	other = open_cgroup(test, 1, 2, ATTR(.config = 4));
+	for (int i = 0; i < 6; i++) {
+		for (int cgroup = 0; cgroup < 3; cgroup += 2) {
+			move_task(test, cgroup);
+			advance(test, 10);
+			check_events(test);
+			rotate(test);
+		}
+	}
+	KUNIT_EXPECT_GT(test, other->ran, 0);
+	close_event(other);
+	move_task(test, 0);
+
+	/* One counter less is asked for: the one that waited does not any more. */
+	close_event(ev[0][1]);
+	close_event(ev[1][1]);
+	for (int i = 0; i < 4; i++) {
+		int to = i & 1 ? 0 : 2;
+
+		move_task(test, to);
+		ev[to / 2][0]->ran = 0;
+		ev[to / 2][2]->ran = 0;
+		advance(test, 10);
+		KUNIT_EXPECT_EQ(test, ev[to / 2][0]->ran, 10);
+		KUNIT_EXPECT_EQ(test, ev[to / 2][2]->ran, 10);
+		check_events(test);
+	}
+	end_busy(t);
+}
+
+/* A counter that nobody uses after the switch is for those that wait. */
+static void test_switch_lets_wait(struct kunit *test)
+{
+	struct dup_event *wide, *a[2], *b[2];
+	struct dup_test *t = test->priv;
+
+	need_cgroups(test);
+	no_rotation(test);
+	set_counters(test, 2);
+	/* The second of the one cgroup has the counter that the CPU's waits for. */
+	for (int i = 0; i < 2; i++)
+		a[i] = open_cgroup(test, 1, 0, ATTR(.config = i + 1));
+	for (int i = 0; i < 2; i++)
+		b[i] = open_cgroup(test, 1 + i, 2, ATTR(.config = 1));
+	wide = open_cpu(test, 1, ATTR(.config = 3));
+
+	begin_busy_alone(test);
+	for (int i = 0; i < 3; i++) {
+		u64 ran = wide->ran;
+
+		move_task(test, 0);
+		advance(test, 10);
+		check_events(test);
+		KUNIT_EXPECT_EQ(test, wide->ran, ran);
+		move_task(test, 2);
+		advance(test, 10);
+		check_events(test);
+		KUNIT_EXPECT_EQ(test, wide->ran, ran + 10);
+	}
+	end_busy(t);
+	KUNIT_EXPECT_EQ(test, a[1]->ran, 30);
+	KUNIT_EXPECT_EQ(test, b[1]->ran, 30);
+}
+
+/* Others wait, but for more counters than are left: what was not refused is tried. */
+static void test_switch_tries(struct kunit *test)
+{
+	struct dup_test *t = test->priv;
+	struct dup_event *one, *big;
+
+	need_cgroups(test);
+	no_rotation(test);
+	set_counters(test, 3);
+	for (int i = 0; i < 2; i++) {
+		open_cgroup(test, 1, 2 * i, ATTR(.config = 1));
+		open_cgroup(test, 1, 2 * i, ATTR(.config = 2));
+	}
+	one = open_cgroup(test, 1, 2, ATTR(.config = 4));
+	big = open_cpu(test, 1, ATTR(.config = 5, .disabled = 1));
+	open_member(test, big, 6);
+	event_ioctl(test, big, PERF_EVENT_IOC_ENABLE, false);
+
+	begin_busy_alone(test);
+	for (int i = 0; i < 3; i++) {
+		move_task(test, 0);
+		advance(test, 10);
+		KUNIT_EXPECT_EQ(test, used(test), 2);
+		check_events(test);
+		move_task(test, 2);
+		advance(test, 10);
+		KUNIT_EXPECT_EQ(test, used(test), 3);
+		KUNIT_EXPECT_EQ(test, one->ran, 10 * (i + 1));
+		check_events(test);
+	}
+	end_busy(t);
+	KUNIT_EXPECT_EQ(test, big->ran, 0);
 }
 
 /* A group that is throttled goes with its sibling, which does not count, and comes back. */
@@ -6210,6 +6438,9 @@ static void test_cgroup_ordinals(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, b->ran, 20);
 	KUNIT_EXPECT_EQ(test, c->ran, 10);
 	KUNIT_EXPECT_EQ(test, d->ran, 10);
+
+	close_events(test);
+	random_ordinals(test, NR_CGROUPS);
 }
 
 /* Groups, pinned events and events of a task beside those of cgroups. */
@@ -6251,19 +6482,6 @@ static unsigned int dup_test_steps = 1000;
 core_param(dup_test_steps, dup_test_steps, uint, 0444);
 
 #define RANDOM_EVENTS	14
-
-static struct dup_event *random_event(struct dup_test *t, struct rnd_state *rnd)
-{
-	struct dup_event *found = NULL;
-	u32 nr = 0;
-
-	for (struct dup_event *ev = next_event(t, NULL); ev; ev = next_event(t, ev)) {
-		if (prandom_u32_state(rnd) % ++nr == 0)
-			found = ev;
-	}
-
-	return found;
-}
 
 /*
  * Where a random event is opened: on the CPU, on the task, or for a cgroup. What is on
@@ -6550,6 +6768,7 @@ static struct kunit_case dup_test_cases[] = {
 	KUNIT_CASE_PARAM(test_sibling_excludes_leader, model_gen_params),
 	KUNIT_CASE_PARAM(test_sibling_off_excludes_leader, model_gen_params),
 	KUNIT_CASE_PARAM(test_ordinals, model_gen_params),
+	KUNIT_CASE_PARAM(test_ordinal_gaps, model_gen_params),
 	KUNIT_CASE_PARAM(test_opener_counts_counters, model_gen_params),
 	KUNIT_CASE_PARAM(test_ordinal_per_target, model_gen_params),
 	KUNIT_CASE_PARAM(test_sysctl, model_gen_params),
@@ -6606,6 +6825,9 @@ static struct kunit_case dup_test_cases[] = {
 	KUNIT_CASE_PARAM(test_switch_different_sets, model_gen_params),
 	KUNIT_CASE_PARAM(test_switch_some_off, model_gen_params),
 	KUNIT_CASE_PARAM(test_switch_in_doubt, model_gen_params),
+	KUNIT_CASE_PARAM(test_switch_and_wait, model_gen_params),
+	KUNIT_CASE_PARAM(test_switch_lets_wait, model_gen_params),
+	KUNIT_CASE_PARAM(test_switch_tries, model_gen_params),
 	KUNIT_CASE_PARAM(test_switch_throttled, model_gen_params),
 	KUNIT_CASE_PARAM(test_switch_while_counting, model_gen_params),
 	KUNIT_CASE_PARAM(test_user_page, model_gen_params),
