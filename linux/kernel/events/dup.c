@@ -285,6 +285,10 @@ static bool perf_dup_eligible(struct perf_event *event)
 	return !perf_dup_wants_own_counter(event);
 }
 
+/* Compared with memcmp(), and not always zeroed before. */
+static_assert(sizeof(struct perf_dup_key) ==
+	      sizeof(struct pmu *) + sizeof(unsigned long) + 8 * sizeof(u64) + 2 * sizeof(u32));
+
 static void perf_dup_key_init(struct perf_dup_key *key, struct perf_event *event)
 {
 	const struct perf_event_attr *attr = &event->attr;
@@ -1178,7 +1182,7 @@ static __always_inline u64 perf_dup_switch_count(struct perf_event_dup *dup,
 
 /**
  * perf_dup_switch_out - the count of an attached event ends, perhaps others begin
- * @event: an ACTIVE event that perf_dup_can_switch_out()
+ * @event: an ACTIVE event for which perf_dup_can_switch_out() holds
  * @seq: the number of the switch
  *
  * All that go or come in one switch, and share a counter, do so at the same value
@@ -1211,7 +1215,7 @@ void perf_dup_switch_out(struct perf_event *event, unsigned long seq)
 
 /**
  * perf_dup_switch_in - an attached event comes
- * @event: an event that perf_dup_can_switch_in(), but is ACTIVE by now
+ * @event: an event for which perf_dup_can_switch_in() held; it is ACTIVE by now
  * @seq: the number of the switch
  *
  * Context: as for perf_dup_switch_out(); the counts of all that go have ended.
@@ -1487,6 +1491,10 @@ static void perf_dup_enter(struct perf_event *event,
 	/* Tasks may borrow it. */
 	bool lends = !ctx->task && key->pmu->task_ctx_nr != perf_invalid_context;
 	struct perf_event *master = NULL, *first = NULL;
+
+	/* Else @place would not hold while ctx->lock is dropped below. */
+	if (!forked)
+		lockdep_assert_held(&ctx->mutex);
 
 	WRITE_ONCE(event->dup, NULL);
 

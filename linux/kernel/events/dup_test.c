@@ -4714,22 +4714,30 @@ static void test_switch_lets_wait(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, b[1]->ran, 30);
 }
 
-/* Others wait, but for more counters than are left: what was not refused is tried. */
-static void test_switch_tries(struct kunit *test)
+/*
+ * Others wait, but for more counters than are left: what was not refused is tried, and
+ * what has only waited behind a @group.
+ */
+static void switch_tries(struct kunit *test, bool group)
 {
 	struct dup_test *t = test->priv;
 	struct dup_event *one, *big;
 
-	need_cgroups(test);
 	no_rotation(test);
 	set_counters(test, 3);
 	for (int i = 0; i < 2; i++) {
 		open_cgroup(test, 1, 2 * i, ATTR(.config = 1));
 		open_cgroup(test, 1, 2 * i, ATTR(.config = 2));
 	}
+	if (group) {
+		big = open_cgroup(test, 1, 0, ATTR(.config = 5, .disabled = 1));
+		open_sibling(test, 1, big, ATTR(.config = 6));
+		open_cgroup(test, 1, 0, ATTR(.config = 4));
+	} else {
+		big = open_cpu(test, 1, ATTR(.config = 5, .disabled = 1));
+		open_member(test, big, 6);
+	}
 	one = open_cgroup(test, 1, 2, ATTR(.config = 4));
-	big = open_cpu(test, 1, ATTR(.config = 5, .disabled = 1));
-	open_member(test, big, 6);
 	event_ioctl(test, big, PERF_EVENT_IOC_ENABLE, false);
 
 	begin_busy_alone(test);
@@ -4746,6 +4754,80 @@ static void test_switch_tries(struct kunit *test)
 	}
 	end_busy(t);
 	KUNIT_EXPECT_EQ(test, big->ran, 0);
+	close_events(test);
+}
+
+static void test_switch_tries(struct kunit *test)
+{
+	struct dup_test *t = test->priv;
+
+	need_cgroups(test);
+	/* Perf updates that of one that waits on the CPU that reads. */
+	t->ignore_cgroup_enabled = true;
+	switch_tries(test, false);
+	switch_tries(test, true);
+}
+
+/* What stays, and waits, has the counter that somebody gives up. */
+static void test_switch_after_disable(struct kunit *test)
+{
+	struct dup_event *has, *waits;
+	struct dup_test *t = test->priv;
+
+	need_cgroups(test);
+	no_rotation(test);
+	set_counters(test, 2);
+	for (int i = 0; i < 2; i++)
+		open_cgroup(test, 1, 2 * i, ATTR(.config = 1));
+	has = open_cpu(test, 1, ATTR(.config = 5));
+	waits = open_cpu(test, 1, ATTR(.config = 6));
+
+	begin_busy_alone(test);
+	for (int i = 0; i < 4; i++) {
+		move_task(test, i & 1 ? 0 : 2);
+		advance(test, 10);
+		KUNIT_EXPECT_EQ(test, waits->ran, 0);
+	}
+	event_ioctl(test, has, PERF_EVENT_IOC_DISABLE, false);
+	move_task(test, 2);
+	advance(test, 10);
+	KUNIT_EXPECT_EQ(test, waits->ran, 10);
+	check_events(test);
+	end_busy(t);
+}
+
+/* What stays has its turns like what comes and goes. */
+static void test_switch_and_rotate(struct kunit *test)
+{
+	struct dup_event *wide, *ev[2][2];
+	struct dup_test *t = test->priv;
+
+	need_cgroups(test);
+	no_rotation(test);
+	set_counters(test, 2);
+	/* As above */
+	t->ignore_cgroup_enabled = true;
+	wide = open_cpu(test, 1, ATTR(.config = 1));
+	for (int i = 0; i < 2; i++) {
+		for (int j = 0; j < 2; j++)
+			ev[i][j] = open_cgroup(test, 1, 2 * i, ATTR(.config = j + 2));
+	}
+
+	begin_busy_alone(test);
+	for (int i = 0; i < 12; i++) {
+		move_task(test, i & 1 ? 0 : 2);
+		advance(test, 10);
+		check_events(test);
+		rotate(test);
+	}
+	end_busy(t);
+	/* Three have two counters by turns, two of them in one cgroup only. */
+	KUNIT_EXPECT_GE(test, wide->ran, 70);
+	KUNIT_EXPECT_LE(test, wide->ran, 90);
+	for (int i = 0; i < 2; i++) {
+		for (int j = 0; j < 2; j++)
+			KUNIT_EXPECT_GE_MSG(test, ev[i][j]->ran, 20, "%d %d", i, j);
+	}
 }
 
 /* A group that is throttled goes with its sibling, which does not count, and comes back. */
@@ -6828,6 +6910,8 @@ static struct kunit_case dup_test_cases[] = {
 	KUNIT_CASE_PARAM(test_switch_and_wait, model_gen_params),
 	KUNIT_CASE_PARAM(test_switch_lets_wait, model_gen_params),
 	KUNIT_CASE_PARAM(test_switch_tries, model_gen_params),
+	KUNIT_CASE_PARAM(test_switch_after_disable, model_gen_params),
+	KUNIT_CASE_PARAM(test_switch_and_rotate, model_gen_params),
 	KUNIT_CASE_PARAM(test_switch_throttled, model_gen_params),
 	KUNIT_CASE_PARAM(test_switch_while_counting, model_gen_params),
 	KUNIT_CASE_PARAM(test_user_page, model_gen_params),
