@@ -4729,6 +4729,7 @@ static void switch_tries(struct kunit *test, bool group)
 		open_cgroup(test, 1, 2 * i, ATTR(.config = 1));
 		open_cgroup(test, 1, 2 * i, ATTR(.config = 2));
 	}
+	one = open_cgroup(test, 1, 2, ATTR(.config = 4));
 	if (group) {
 		big = open_cgroup(test, 1, 0, ATTR(.config = 5, .disabled = 1));
 		open_sibling(test, 1, big, ATTR(.config = 6));
@@ -4737,7 +4738,6 @@ static void switch_tries(struct kunit *test, bool group)
 		big = open_cpu(test, 1, ATTR(.config = 5, .disabled = 1));
 		open_member(test, big, 6);
 	}
-	one = open_cgroup(test, 1, 2, ATTR(.config = 4));
 	event_ioctl(test, big, PERF_EVENT_IOC_ENABLE, false);
 
 	begin_busy_alone(test);
