@@ -31,8 +31,8 @@ static const char * const pmcount_names[PMCOUNT_OPS] = {
 };
 
 static DEFINE_PER_CPU(unsigned long [PMCOUNT_OPS], pmcount_calls);
-static DEFINE_PER_CPU(unsigned int, pmcount_now);
-static DEFINE_PER_CPU(unsigned int, pmcount_most);
+static DEFINE_PER_CPU(int, pmcount_now);
+static DEFINE_PER_CPU(int, pmcount_most);
 
 /* The PMU of the CPUs, and the operations that are the driver's own. */
 static struct pmu *pmcount_pmu;
@@ -44,8 +44,7 @@ static void (*driver_read)(struct perf_event *event);
 
 static int pmcount_add(struct perf_event *event, int flags)
 {
-	unsigned int now;
-	int ret;
+	int ret, now;
 
 	this_cpu_inc(pmcount_calls[PMCOUNT_ADD]);
 	ret = driver_add(event, flags);
@@ -156,11 +155,11 @@ static int pmcount_show(struct seq_file *m, void *v)
 		seq_printf(m, "%s %lu\n", pmcount_names[op], sum);
 	}
 	if (calls) {
-		unsigned int most = 0;
+		int most = 0;
 
 		for_each_possible_cpu(cpu)
 			most = max(most, per_cpu(pmcount_most, cpu));
-		seq_printf(m, "most %u\n", most);
+		seq_printf(m, "most %d\n", most);
 	}
 
 	return 0;
