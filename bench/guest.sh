@@ -9,8 +9,6 @@
 # DUP     what kernel.perf_event_dup is; nothing on a kernel that has no sharing
 
 PMCOUNT=/lab/pmcount.ko
-STATE=/proc/stat
-[ "$CALLS" != 1 ] || STATE="/proc/stat /proc/pmcount"
 
 fail()
 {
@@ -68,6 +66,13 @@ run()
 	eval "$command" > "$1" 2>&1 || fail "$command: $(tail -n 5 "$1")"
 }
 
+# state FILE: how many context switches there were, and calls of the driver.
+state()
+{
+	grep ctxt /proc/stat > "$1"
+	[ "$CALLS" != 1 ] || cat /proc/pmcount >> "$1"
+}
+
 # take: what the sessions take of the kernel's memory.
 take()
 {
@@ -84,10 +89,10 @@ measure()
 		for loops in "$1" $(($1 * 3)); do
 			# What the run before it left is cleared away meanwhile.
 			sleep 2
-			cat $STATE > "$place/before$n-$loops.txt"
+			state "$place/before$n-$loops.txt"
 			eval "$command" > "$place/time$n-$loops.txt" 2>&1 ||
 				fail "$command: $(tail -n 5 "$place/time$n-$loops.txt")"
-			cat $STATE > "$place/after$n-$loops.txt"
+			state "$place/after$n-$loops.txt"
 		done
 	done
 }
