@@ -163,7 +163,7 @@ def memory(get):
            f"{before} to {after}")
     shared = get.memory["memory-task-shared", "dup-1"]["perf_events"] \
         - get.memory["memory-task-shared", "unpatched"]["perf_events"]
-    # The allocator's own count is only exact to what its CPUs keep at hand.
+    # One page of them may be kept at hand, free.
     slack = 30
     yield ("1000 events of a task that share: one master", abs(shared), slack,
            f"{shared} more objects than unpatched (exact to {slack})")
