@@ -38,7 +38,7 @@ help:
 	@echo 'make test      test the series; results are in build/results'
 	@echo 'make test-stress  random operations for a long time, with all checks and with KCSAN'
 	@echo 'make bench     what it costs, beside the unpatched kernel and BPF counters; writes'
-	@echo '               bench/RESULTS.md; bench-quick only tries the bars that need least'
+	@echo '               bench/RESULTS.md; bench-quick measures a part and only tries the bars'
 	@echo 'make shell     a shell in a guest that runs the patched kernel'
 	@echo 'make series    write the patches as mail to build/series'
 	@echo 'make assemble  linux/ and patches/ become commits in build/linux'
@@ -46,7 +46,7 @@ help:
 	@echo 'make clean     remove what was built, but keep the kernel source'
 	@echo 'make distclean remove build/'
 	@echo
-	@echo 'ARCH=arm64|x86_64  only this architecture (shell: arm64; demo: only arm64)'
+	@echo 'ARCH=arm64|x86_64  only this architecture (shell: arm64; demo, bench: only arm64)'
 	@echo 'LINUX=DIR          use this kernel tree and not the Debian package; it is only read'
 	@echo 'JOBS=N             compile with N processes (here: $(JOBS))'
 	@echo 'ACCEL=tcg|kvm      how QEMU runs the guests (here: $(ACCEL))'

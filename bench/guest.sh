@@ -7,6 +7,7 @@
 # CALLS   1: count the driver's calls and not the time
 # BPF     the option that makes perf stat count by BPF programs, or nothing
 # DUP     what kernel.perf_event_dup is; nothing on a kernel that has no sharing
+# CGROUPS the cgroups to make
 
 PMCOUNT=/lab/pmcount.ko
 
@@ -60,12 +61,6 @@ memory()
 	     $1 == "perf_event" { print "perf_event", $2 }
 	     END { print "slab", bytes }' /proc/slabinfo > "$1"
 	sed -n 's/^Percpu: *\([0-9]*\) kB/percpu \1/p' /proc/meminfo >> "$1"
-}
-
-# run OUTPUT: the workload, under perf stat when it is to be counted as a task.
-run()
-{
-	eval "$command" > "$1" 2>&1 || fail "$command: $(tail -n 5 "$1")"
 }
 
 # state FILE: how many context switches there were, and calls of the driver.

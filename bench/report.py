@@ -133,20 +133,21 @@ INTRODUCTION = """\
 # What it costs
 
 `make bench` makes this page, its picture and `build/results/bench.json` in one run: the
-unpatched kernel, the same with the series and `kernel.perf_event_dup` at 0 and at 1, and
+unpatched kernel, the same with the series and `kernel.perf_event_dup` at 0 and at 1 (or 2), and
 `perf stat --bpf-counters` on the unpatched kernel, on QEMU's arm64 with virtual time
 (`-icount shift=0,sleep=off -smp 1`), where an instruction takes a nanosecond. What is said
 of time is thousands of instructions, which do not depend on the machine but on the compiler
-({compiler}). Each figure is the mean of {repeats} differences of a long and a short run.
+({compiler}). Figures of workloads are means of {repeats} differences of a long and a short run,
+those of opens are medians, those of reads means; remote reads have two CPUs.
 
 Events are `cycles,instructions,r10,r3`, or with `8` four more; a percentage says how much of
 the time the worst of them ran, where that is not 100. The scheduler's feature
 `WAKEUP_PREEMPTION` is off, so that a write to a pipe is one context switch, always.
 
 BPF counters need BTF, `FILE_LOCKING`, a bpffs, and for cgroups `FHANDLE`: without that, perf
-takes -1 for the id of each cgroup, and prints `<not counted>` and nothing else. Sessions on
-cgroups do not share counters with others, so that beside an `-a` session they are multiplexed.
-They count the same: for tasks that are in their cgroups when it begins, user instructions of
+takes -1 for the id of each cgroup, and prints `<not counted>` and nothing else. Their sessions
+on cgroups share no counters with others, so that beside an `-a` session they are multiplexed.
+They count what plain perf counts: for tasks that are in their cgroups when it begins, user instructions of
 both ways were equal to the last one (`lab/lab perf arm64 --bpf` builds a perf to try that).
 """
 
@@ -158,12 +159,16 @@ def markdown(data):
              "## A context switch, and other work", "", *costs(get),
              "## What reaches the driver", "",
              "Calls of `pmu::add` / `del` / `read` for one operation (see above), and the most "
-             "counters in use at a time; counted in a pass of its own by `lab/pmcount`:", "",
+             "counters in use at a time; counted in a pass of its own by `lab/pmcount`. An add "
+             "that finds no counter counts, too:", "",
              *calls(get),
              "## To open and to close an event, and to read one", "",
              "While so many equal events are open on the target (`open.c`, `read.c`), in "
              "thousands of instructions:", "",
-             *opens(get), *reads(data["results"], get),
+             *opens(get),
+             "An event of the CPU that reads it (local), of another CPU (remote), of the reader "
+             "(self); N more processes have an equal one (sharers-N); eight events (group); "
+             "beside an equal one of the CPU (borrowed):", "", *reads(data["results"], get),
              "## Memory and text", "", *sizes_of(data),
              "## Bars", "", *bars(data)]
     text = "\n".join(lines)

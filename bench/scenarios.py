@@ -109,15 +109,14 @@ SCENARIOS = (
     Scenario("rotation-1", "an -a session of 10 keys", sessions=(cpu(TEN),)),
     Scenario("rotation-2", "2 equal -a sessions of 10 keys", sessions=(cpu(TEN),) * 2),
     Scenario("fork-none", "no events, fork and exit", "fork"),
-    Scenario("fork-1", "a session that forks inherit", "fork", task=(task(),)),
-    Scenario("fork-2", "2 equal sessions that forks inherit", "fork", task=(task(),) * 2),
+    Scenario("fork-1", "a session that each fork inherits", "fork", task=(task(),)),
+    Scenario("fork-2", "2 equal sessions that each fork inherits", "fork", task=(task(),) * 2),
     Scenario("messaging-none", "no events, messages", "messaging"),
-    Scenario("messaging-6", "6 equal events of an -a session, messages", "messaging",
+    Scenario("messaging-6", "6 equal events of an -a session, messages (patched: sysctl 2)", "messaging",
              sessions=(cpu(SIX_EQUAL),), dup=2),
     Scenario("messaging-6x2", "the same events of 2 -a sessions, messages", "messaging",
              sessions=(cpu(SIX_EQUAL),) * 2),
 )
-
 
 
 # What a thousand equal events take. The first process is one that hardly does anything.
@@ -128,10 +127,10 @@ def thousand(options):
 MEMORY = (
     Scenario("memory-cpu", "1000 equal events of a CPU and one opener", "",
              thousand("-a")),
-    Scenario("memory-cpu-shared", "the same, which share", "", thousand("-a"), dup=2),
+    Scenario("memory-cpu-shared", "the same at sysctl 2, where they share", "", thousand("-a"), dup=2),
     Scenario("memory-task", "1000 equal events of a task and one opener", "",
              thousand("-i -p 1")),
-    Scenario("memory-task-shared", "the same, which share", "", thousand("-i -p 1"), dup=2),
+    Scenario("memory-task-shared", "the same at sysctl 2, where they share", "", thousand("-i -p 1"), dup=2),
 )
 
 
@@ -144,10 +143,6 @@ class Variant:
     dup: str = ""
     bpf: bool = False
 
-    @property
-    def shares(self):
-        return self.dup not in ("", "0")
-
 
 VARIANTS = (
     Variant("unpatched", "unpatched", "unpatched"),
@@ -156,9 +151,9 @@ VARIANTS = (
     Variant("bpf", "BPF counters, unpatched", "unpatched", bpf=True),
 )
 
-# With 2, equal events of one process share as well, which is for programs to tell.
+# With 2, equal events of one process share as well.
 DUP_2 = Variant("dup-2", "patched, sysctl 2", "patched", "2")
 
-# bench/open.c: (arguments, titles of the figures).
+# bench/open.c: its arguments, target and openers.
 OPENS = tuple((target, openers) for target in ("cpu", "task")
               for openers in ("many", "one", "keys"))
