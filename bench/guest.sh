@@ -76,13 +76,13 @@ take()
 	memory "$place/slab.txt"
 }
 
-# measure LOOPS COMMAND: the time that COMMAND takes by its own account, or the calls
+# measure LOOPS COMMAND TIMES: the time that COMMAND takes by its own account, or the calls
 # of the driver while it runs; for two lengths, so that its start does not count.
 measure()
 {
 	command=$2
 	[ "$CALLS" != 1 ] || take
-	for n in $(seq "$REPEAT"); do
+	for n in $(seq $((REPEAT * $3))); do
 		for loops in "$1" $(($1 * 3)); do
 			# What the run before it left is cleared away meanwhile.
 			sleep 2

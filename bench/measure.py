@@ -182,7 +182,8 @@ def evaluate(variant, scenarios, timed, called):
             continue
         workload = WORKLOADS[scenario.workload]
         each = times(timed / scenario.name, workload)
-        found = row(scenario.name, variant, statistics.mean(each),
+        middle = statistics.median if scenario.repeat > 1 else statistics.mean
+        found = row(scenario.name, variant, middle(each),
                     running(timed / scenario.name),
                     spread_pct=round(100 * (max(each) / min(each) - 1), 3))
         place = called / scenario.name
