@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
 """Boot the guests of the benchmark, and read what they leave."""
 
-import json
 import re
 import statistics
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 import boot
@@ -13,7 +13,9 @@ import kernel
 import steps
 import userland
 from arches import ARCHES
-from scenarios import (CGROUPS, DUP_2, MEMORY, OPENS, SCENARIOS, VARIANTS, WORKLOADS)
+from demo import BadData, read_session
+from scenarios import (CGROUPS, DUP_2, KERNELS, MEMORY, OPENS, SCENARIOS, VARIANTS,
+                       WORKLOADS)
 
 ARCH = "arm64"
 HERE = Path(__file__).resolve().parent
@@ -27,8 +29,12 @@ USECS = re.compile(r"^ *([0-9.]+) usecs/op", re.M)
 SECONDS = re.compile(r"Total time: ([0-9.]+) \[sec\]")
 
 
-class BadData(Exception):
-    """What a guest left does not make sense."""
+@dataclass(frozen=True)
+class Built:
+    """What the guests are made of: by kernel.VARIANTS, and for all."""
+    images: dict
+    modules: dict
+    base: Path
 
 
 def script(variant, lines, calls=False, repeat=1):
@@ -77,18 +83,10 @@ def running(place):
     nothing is counted. QEMU counts cycles and instructions, so they must be counted."""
     lowest = None
     for path in sorted(place.glob("*.json")):
-        lines = [json.loads(line) for line in path.read_text().splitlines()
-                 if line.startswith("{")]
-        if not lines:
-            raise BadData(f"{place.name}: {path.name} has no counts")
-        for line in lines:
-            value, share = line["counter-value"], float(line.get("pcnt-running", 0))
-            if value == "<not supported>":
-                raise BadData(f"{place.name}: {line['event']} is not supported")
-            if value == "<not counted>":
-                share = 0.0
-            elif share == 100 and line["event"] in ("cycles", "instructions") \
-                    and float(value) <= 0:
+        for line in read_session(path):
+            share = line["running"]
+            if share == 100 and line["event"] in ("cycles", "instructions") \
+                    and line["value"] <= 0:
                 raise BadData(f"{place.name}: {line['event']} of {path.name} counts nothing")
             lowest = share if lowest is None else min(lowest, share)
     return lowest
@@ -123,13 +121,11 @@ def read_memory(place):
             "perf_events": after["perf_event"] - before["perf_event"]}
 
 
-def run_guest(name, title, variant, text, files=(), **options):
-    image = kernel.objects(ARCH, "bench", variant.kernel) / ARCHES[ARCH].image
-    base = initramfs.programs(ARCH, userland.perf(ARCH, bpf=True))
-    outcome = boot.Guest(f"bench-{name}-{variant.name}", ARCH, image, text, base=base,
-                         files=files, icount=ICOUNT, timeout=TIMEOUT,
-                         title=f"{title}: {variant.title}", aside=True,
-                         **{"smp": 1, **options}).run()
+def run_guest(built, name, title, variant, text, files=(), smp=1, append=""):
+    outcome = boot.Guest(f"bench-{name}-{variant.name}", ARCH, built.images[variant.kernel],
+                         text, base=built.base, files=files, smp=smp, append=append,
+                         icount=ICOUNT, timeout=TIMEOUT,
+                         title=f"{title}: {variant.title}", aside=True).run()
     if not outcome.good or outcome.status:
         outcome.explain()
         raise BadData("\n".join([f"guest {outcome.name}: status {outcome.status}",
@@ -137,35 +133,35 @@ def run_guest(name, title, variant, text, files=(), **options):
     return outcome.results
 
 
-def run_timed(variant, scenarios, repeat):
-    return run_guest("time", "time", variant,
+def run_timed(built, variant, scenarios, repeat):
+    return run_guest(built, "time", "time", variant,
                      script(variant, scenario_lines(variant, scenarios), repeat=repeat))
 
 
-def run_called(variant, scenarios):
+def run_called(built, variant, scenarios):
     """A pass of its own, since to count the calls takes time. All kinds of objects in
     the kernel's memory have a cache of their own there."""
-    module = kernel.objects(ARCH, "bench", variant.kernel) / "pmcount/pmcount.ko"
-    return run_guest("calls", "calls of the driver", variant,
+    return run_guest(built, "calls", "calls of the driver", variant,
                      script(variant, scenario_lines(variant, scenarios), calls=True),
-                     files=[("lab/pmcount.ko", module)], append="slab_nomerge")
+                     files=[("lab/pmcount.ko", built.modules[variant.kernel])],
+                     append="slab_nomerge")
 
 
 def program_files():
     return [(f"bench/{name}", steps.BUILD / "bench" / name) for name in PROGRAMS]
 
 
-def run_programs(variant):
+def run_programs(built, variant):
     lines = [f"program open-{target}-{openers} /bench/open {target} {openers}"
              for target, openers in OPENS]
-    return run_guest("programs", "opens and reads", variant,
+    return run_guest(built, "programs", "opens and reads", variant,
                      script(variant, [*lines, "program read /bench/read"]),
                      files=program_files())
 
 
-def run_remote(variant):
+def run_remote(built, variant):
     """Reads of another CPU's events need another CPU."""
-    return run_guest("remote", "remote reads", variant,
+    return run_guest(built, "remote", "remote reads", variant,
                      script(variant, ["program read /bench/read"]), files=program_files(),
                      smp=2)
 
@@ -217,35 +213,35 @@ def evaluate_programs(variant, place, remote):
 
 
 def build():
-    for variant in kernel.VARIANTS:
-        kernel.build(ARCH, "bench", variant)
-        kernel.pmcount(ARCH, "bench", variant)
-    userland.perf(ARCH, bpf=True)
+    images = {variant: kernel.build(ARCH, "bench", variant) for variant in kernel.VARIANTS}
+    modules = {variant: kernel.pmcount(ARCH, "bench", variant) for variant in kernel.VARIANTS}
+    base = initramfs.programs(ARCH, userland.perf(ARCH, bpf=True))
     (steps.BUILD / "bench").mkdir(exist_ok=True)
     for name in PROGRAMS:
         steps.run(f"build bench/{name}.c",
                   [f"{ARCHES[ARCH].cross}gcc", "-O2", "-static", "-Wall", "-Wextra", "-o",
                    steps.BUILD / "bench" / name, HERE / f"{name}.c"], "bench")
+    return Built(images, modules, base)
 
 
 def repetitions(quick):
     return 2 if quick else 4
 
 
-def measure(quick):
+def measure(built, quick):
     """(results, memory): rows of all variants, and (scenario, variant) to what its
     sessions take."""
     scenarios = [scenario for scenario in SCENARIOS if scenario.quick or not quick]
     repeat = repetitions(quick)
-    programs = [variant for variant in VARIANTS if not variant.bpf] + [DUP_2]
+    programs = [*KERNELS, DUP_2]
     with ThreadPoolExecutor(int(kernel.jobs())) as pool:
-        timed = {variant: pool.submit(run_timed, variant, scenarios, repeat)
+        timed = {variant: pool.submit(run_timed, built, variant, scenarios, repeat)
                  for variant in VARIANTS}
-        called = {variant: pool.submit(run_called, variant, [*scenarios, *MEMORY])
+        called = {variant: pool.submit(run_called, built, variant, [*scenarios, *MEMORY])
                   for variant in VARIANTS}
-        alone = {variant: pool.submit(run_programs, variant) for variant in programs}
-        remote = {} if quick else {variant: pool.submit(run_remote, variant)
-                                   for variant in programs if variant != DUP_2}
+        alone = {variant: pool.submit(run_programs, built, variant) for variant in programs}
+        remote = {} if quick else {variant: pool.submit(run_remote, built, variant)
+                                   for variant in KERNELS}
         results = [found for variant in VARIANTS
                    for found in evaluate(variant, scenarios, timed[variant].result(),
                                          called[variant].result())]
@@ -254,5 +250,5 @@ def measure(quick):
             results += evaluate_programs(variant, alone[variant].result(), elsewhere)
         memory = [{"scenario": scenario.name, "variant": variant.name,
                    **read_memory(called[variant].result() / scenario.name)}
-                  for scenario in MEMORY for variant in VARIANTS if not variant.bpf]
+                  for scenario in MEMORY for variant in KERNELS]
     return results, memory

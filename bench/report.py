@@ -4,7 +4,7 @@
 import subprocess
 
 import steps
-from scenarios import DUP_2, MEMORY, SCENARIOS, VARIANTS, WORKLOADS
+from scenarios import DUP_2, KERNELS, MEMORY, SCENARIOS, VARIANTS, WORKLOADS
 
 COLOURS = {"unpatched": "#888888", "dup-1": "#2266aa", "bpf": "#dd8833"}
 # What the picture shows.
@@ -62,7 +62,7 @@ def calls(get):
 
 
 def opens(get):
-    variants = [*(variant for variant in VARIANTS if not variant.bpf), DUP_2]
+    variants = [*KERNELS, DUP_2]
     titles = {"many": "each by another process", "one": "all by one process",
               "keys": "all different"}
     rows = []
@@ -79,12 +79,11 @@ def opens(get):
 
 
 def reads(results, get):
-    variants = [variant for variant in VARIANTS if not variant.bpf]
     names = [row["scenario"] for row in results
              if row["scenario"].startswith("read-") and row["variant"] == "dup-1"]
-    yield from table(["read()", *(variant.title for variant in variants)],
+    yield from table(["read()", *(variant.title for variant in KERNELS)],
                      [[name.removeprefix("read-"),
-                       *(thousands(get(name, variant.name)) for variant in variants)]
+                       *(thousands(get(name, variant.name)) for variant in KERNELS)]
                       for name in names])
 
 
@@ -98,20 +97,14 @@ def sizes_of(data):
            f"`perf_event::pmu` is at {pmu}, in line {pmu // 64}.")
     yield ""
     found = {(row["scenario"], row["variant"]): row for row in data["memory"]}
-    rows = []
-    for scenario in MEMORY:
-        cells = []
-        for variant in ("unpatched", "dup-0", "dup-1"):
-            row = found[scenario.name, variant]
-            cells.append(f"{row['bytes'] / 1024:.0f} KB, {row['perf_events']}")
-        rows.append([scenario.title, *cells])
-    for name in ("cgroups-200x8",):
-        rows.append(["8 events on 200 cgroups", *(
-            f"{row['memory']['bytes'] / 1024:.0f} KB, {row['memory']['perf_events']}"
-            for row in data["results"] if row["scenario"] == name
-            and row["variant"] in ("unpatched", "dup-0", "dup-1"))])
-    yield from table(["memory in use, `perf_event` objects", "unpatched",
-                      "patched, sysctl 0", "patched"], rows)
+    found.update({(row["scenario"], row["variant"]): row["memory"]
+                  for row in data["results"] if row.get("memory")})
+    names = [(scenario.name, scenario.title) for scenario in MEMORY]
+    rows = [[title, *(f"{row['bytes'] / 1024:.0f} KB, {row['perf_events']}"
+                      for row in (found[name, variant.name] for variant in KERNELS))]
+            for name, title in (*names, ("cgroups-200x8", "8 events on 200 cgroups"))]
+    yield from table(["memory in use, `perf_event` objects",
+                      *(variant.title for variant in KERNELS)], rows)
     text = data["text"]
     rows = [[f"`{name}`", *size, f"{size[1] - size[0]:+}"] for name, size in text.items()]
     rows.append(["all", *(sum(size[side] for size in text.values()) for side in (0, 1)),

@@ -154,6 +154,8 @@ VARIANTS = (
     Variant("bpf", "BPF counters, unpatched", "unpatched", bpf=True),
 )
 
+# Those where the kernel itself counts.
+KERNELS = tuple(variant for variant in VARIANTS if not variant.bpf)
 # With 2, equal events of one process share as well.
 DUP_2 = Variant("dup-2", "patched, sysctl 2", "patched", "2")
 

@@ -2,6 +2,7 @@
 """What the series adds to structures, to the kernel's text, and to what runs when no
 event is open: read from the two kernels, not measured."""
 
+import functools
 import os
 import re
 import subprocess
@@ -32,6 +33,7 @@ def _vmlinux(variant):
     return kernel.objects(ARCH, "bench", variant) / "vmlinux"
 
 
+@functools.cache
 def structures(variant):
     """Name to size in bytes, of those that are there."""
     sizes = {}
