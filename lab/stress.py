@@ -30,7 +30,7 @@ def complaints(text):
 
 
 def run(flavour, seconds, seed):
-    image = kernel.build(ARCH, flavour, "patched")
+    image = os.environ.get("LAB_KERNEL") or kernel.build(ARCH, flavour, "patched")
     base = userland.programs(ARCH, with_perf=False)
     scenario = "\n".join([f"export DUP_STRESS_SECONDS={seconds} DUP_STRESS_SEED={seed}",
                           (GUEST / "stress.sh").read_text()])

@@ -801,6 +801,8 @@ struct dup_test {
 	int			task_cgroup;
 	/* Counters in use when the clock last advanced in the test's task. */
 	int			used_in_task;
+	/* Siblings are opened without the cgroup of their leader. */
+	bool			siblings_of_cpu;
 	/* Not to compare for how long events of cgroups were enabled. */
 	bool			ignore_cgroup_enabled;
 	/* Nor what an NMI reads. */
@@ -1165,7 +1167,7 @@ static struct dup_event *open_event(struct kunit *test, int opener, struct perf_
 	attr.size = sizeof(attr);
 
 	pid = opener_pid(test, opener);
-	cgroup = leader ? leader->cgroup : t->cgroup;
+	cgroup = leader && !t->siblings_of_cpu ? leader->cgroup : t->cgroup;
 	fd = cgroup_fd(test, cgroup);
 	t->model.opening = true;
 	event = perf_event_create_kunit_counter(&attr, cpu, task, leader ? leader->event : NULL,
@@ -4559,6 +4561,37 @@ static void test_switch_some_off(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, used(test), 2);
 }
 
+/* An event of the whole CPU that comes and goes with its leader keeps the time of the CPU. */
+static void test_switch_sibling_of_cpu(struct kunit *test)
+{
+	struct dup_test *t = test->priv;
+	struct dup_event *leader;
+	struct cost cost;
+
+	need_cgroups(test);
+	t->siblings_of_cpu = true;
+	open_cpu(test, 0, ATTR(.config = 1));
+	open_cpu(test, 0, ATTR(.config = 2));
+	for (int i = 0; i < 2; i++) {
+		leader = open_cgroup(test, 1 + i, 2 * i, ATTR(.config = 1));
+		open_sibling(test, 1 + i, leader, ATTR(.config = 2));
+	}
+
+	begin_busy_alone(test);
+	for (int i = 0; i < 6; i++) {
+		int to = i & 1 ? 0 : 2;
+
+		advance(test, 10);
+		switch_cgroup(test, 2 - to, to, &cost);
+		check_cost(test, &cost, 0, 0, 0);
+		check_events(test);
+	}
+	advance(test, 10);
+	end_busy(t);
+	check_events(test);
+	KUNIT_EXPECT_EQ(test, used(test), 2);
+}
+
 /* A user page, or a group that waits, and the events are scheduled. */
 static void test_switch_in_doubt(struct kunit *test)
 {
@@ -6933,6 +6966,7 @@ static struct kunit_case dup_test_cases[] = {
 	KUNIT_CASE_PARAM(test_switch_beside_cpu, model_gen_params),
 	KUNIT_CASE_PARAM(test_switch_different_sets, model_gen_params),
 	KUNIT_CASE_PARAM(test_switch_some_off, model_gen_params),
+	KUNIT_CASE_PARAM(test_switch_sibling_of_cpu, model_gen_params),
 	KUNIT_CASE_PARAM(test_switch_in_doubt, model_gen_params),
 	KUNIT_CASE_PARAM(test_switch_and_wait, model_gen_params),
 	KUNIT_CASE_PARAM(test_switch_lets_wait, model_gen_params),

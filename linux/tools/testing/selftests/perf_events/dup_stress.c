@@ -754,7 +754,8 @@ static void share_again(struct __test_metadata *_metadata, struct dup_test *t)
 	struct perf_event_attr filler = cycles();
 	struct perf_event_attr ref_attr;
 	struct target target;
-	int a, b, ref;
+	struct counts counts;
+	int a, b, ref, i;
 	bool exact;
 
 	ASSERT_EQ(0, bind_to_cpu(0, t->cpu));
@@ -789,7 +790,13 @@ static void share_again(struct __test_metadata *_metadata, struct dup_test *t)
 	EXPECT_TRUE(runs_always(ref));
 	EXPECT_TRUE(runs_always(a));
 	EXPECT_TRUE(runs_always(b));
-	EXPECT_EQ(read_value(_metadata, a), read_value(_metadata, b));
+	EXPECT_EQ(read_value(_metadata, a), read_value(_metadata, b)) {
+		for (i = 0; i < 3; i++) {
+			counts = read_counts(_metadata, (int[]){ ref, a, b }[i]);
+			TH_LOG("%llu in %llu of %llu ns", counts.value, counts.running,
+			       counts.enabled);
+		}
+	}
 	if (exact)
 		EXPECT_EQ(read_value(_metadata, ref), read_value(_metadata, a));
 }
