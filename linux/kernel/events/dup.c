@@ -742,6 +742,8 @@ struct perf_event_dup *perf_dup_to_use(struct perf_event *event)
  * @event: an event of the context in question, on this CPU
  *
  * Context: the context is locked.
+ *
+ * Return: whether its events have to be scheduled.
  */
 bool perf_dup_must_return(struct perf_event *event)
 {
