@@ -4592,6 +4592,35 @@ static void test_switch_sibling_of_cpu(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, used(test), 2);
 }
 
+/* A switch that disables the only event of a cgroup leaves the PMU enabled. */
+static void test_switch_disables_last(struct kunit *test)
+{
+	struct dup_test *t = test->priv;
+	struct dup_event *last, *own;
+	struct cost cost;
+
+	need_cgroups(test);
+	set_counters(test, 1);
+	own = open_pinned(test, 0, 1);
+	last = open_cgroup(test, 1, 2, ATTR(.config = 2, .pinned = 1));
+
+	begin_busy_alone(test);
+	for (int i = 0; i < 4; i++) {
+		int to = i & 1 ? 0 : 2;
+
+		advance(test, 10);
+		switch_cgroup(test, 2 - to, to, &cost);
+		KUNIT_EXPECT_EQ(test, READ_ONCE(last->event->state), PERF_EVENT_STATE_ERROR);
+		/* Once it is gone no switch looks at events any more. */
+		KUNIT_EXPECT_EQ(test, cost.calls[CALL_ENABLE], !i);
+	}
+	advance(test, 10);
+	end_busy(t);
+	KUNIT_EXPECT_EQ(test, check_event(test, own), 0);
+	KUNIT_EXPECT_GT(test, own->ran, 0);
+	KUNIT_EXPECT_EQ(test, last->ran, 0);
+}
+
 /* A user page, or a group that waits, and the events are scheduled. */
 static void test_switch_in_doubt(struct kunit *test)
 {
@@ -6967,6 +6996,7 @@ static struct kunit_case dup_test_cases[] = {
 	KUNIT_CASE_PARAM(test_switch_different_sets, model_gen_params),
 	KUNIT_CASE_PARAM(test_switch_some_off, model_gen_params),
 	KUNIT_CASE_PARAM(test_switch_sibling_of_cpu, model_gen_params),
+	KUNIT_CASE_PARAM(test_switch_disables_last, model_gen_params),
 	KUNIT_CASE_PARAM(test_switch_in_doubt, model_gen_params),
 	KUNIT_CASE_PARAM(test_switch_and_wait, model_gen_params),
 	KUNIT_CASE_PARAM(test_switch_lets_wait, model_gen_params),
