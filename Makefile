@@ -40,7 +40,7 @@ help:
 	@echo 'make bench     what it costs, beside the unpatched kernel and BPF counters; writes'
 	@echo '               bench/RESULTS.md; bench-quick measures a part and only tries the bars'
 	@echo 'make shell     a shell in a guest that runs the patched kernel'
-	@echo 'make series    write the patches as mail to build/series'
+	@echo 'make series    write the patches as mail to build/series and build/series-perf'
 	@echo 'make assemble  linux/ and patches/ become commits in build/linux'
 	@echo 'make export    commits made in build/linux become linux/ and patches/'
 	@echo 'make clean     remove what was built, but keep the kernel source'

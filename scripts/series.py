@@ -7,18 +7,27 @@
              of the patch as "Adds: PATH", before whatever else is written there
              for reviewers.
  commits     in build/linux. Text under "---" is a git note of the commit.
- mail        build/series: what is sent, complete diffs and a cover letter.
+ mail        build/series and build/series-perf: what is sent, complete diffs and a
+             cover letter each.
 """
 
 import os
 import re
 import shutil
+import subprocess
+from email.utils import formataddr, parseaddr
 from pathlib import Path
 
 import steps
-from gittree import GitError, commit_tree, git, sparse_worktree, tree_of
+from gittree import (LINUX, GitError, commit_tree, environment, git, sparse_worktree,
+                     tree_of)
 
 ZERO = "0" * 40
+# The mailed series: the cover letter in patches/, and where all that a patch touches has
+# to be for it to go there and not into the first. The perf tool has its own maintainers'
+# tree.
+MAILED = {"series": ("cover-letter.txt", ()),
+          "series-perf": ("cover-letter-perf.txt", ("tools/perf/", "tools/lib/perf/"))}
 DIFF = ["--no-renames", "--abbrev=12", "--binary", "--no-color", "--no-ext-diff",
         "--no-textconv", "--diff-algorithm=histogram", "--unified=3",
         "--src-prefix=a/", "--dst-prefix=b/"]
@@ -289,11 +298,60 @@ def stored_key(root):
 
 # Commits -> mail
 
-def mail(base, head, cover, dest):
-    """Write the mailable series to DEST."""
+def mail(base, head, patches, build):
+    """Write the mailable series to BUILD/NAME for each NAME of MAILED; return the heads
+    of what is in them, each on BASE."""
+    parts, heads = parts_of(base, head), {}
+    for name, (cover, _) in MAILED.items():
+        shutil.rmtree(build / name, ignore_errors=True)
+        if parts[name]:
+            heads[name] = mail_part(base, parts[name], patches / cover, build / name)
+    return heads
+
+
+def parts_of(base, head):
+    """The commits BASE..HEAD by the series that they are mailed in."""
     commits = commits_between(base, head)
     if not commits:
         raise SeriesError("there are no patches yet")
+    parts = {name: [] for name in MAILED}
+    for commit in commits:
+        parts[part_of(commit)].append(commit)
+    return parts
+
+
+def part_of(commit):
+    """Which of MAILED a commit goes with."""
+    paths = [path for _, _, path in changed(commit)]
+    for name, (_, prefixes) in MAILED.items():
+        if prefixes and paths and all(path.startswith(prefixes) for path in paths):
+            return name
+    return next(iter(MAILED))
+
+
+def replay(base, commits):
+    """The same COMMITS one after the other on BASE, without those that lie between;
+    return the last one. With none between they keep their ids."""
+    index = steps.BUILD / "scratch/replay.index"
+    index.parent.mkdir(parents=True, exist_ok=True)
+    index.unlink(missing_ok=True)
+    env, head = {"GIT_INDEX_FILE": str(index)}, base
+    git("read-tree", base, env=env)
+    for commit in commits:
+        diff = git("diff-tree", "-p", "--no-commit-id", "--full-index", *DIFF, commit, text=False)
+        try:
+            if diff:
+                git("apply", "--cached", env=env, data=diff)
+        except GitError as error:
+            raise SeriesError(f"{short(commit)} is mailed in another series than what it is "
+                              f"based on:\n{error}") from None
+        head = commit_tree(git("write-tree", env=env), [head], message(commit), author(commit))
+    index.unlink()
+    return head
+
+
+def mail_part(base, commits, cover, dest):
+    """Write COMMITS as a series on BASE to DEST; return its last commit."""
     try:
         subject, _, blurb = cover.read_text().strip().partition("\n")
     except FileNotFoundError:
@@ -301,7 +359,7 @@ def mail(base, head, cover, dest):
                           "in its first line, an empty line, the text") from None
     if not blurb.startswith("\n") or not blurb.strip():
         raise SeriesError(f"{cover.name}: an empty line and the text belong below the subject")
-    shutil.rmtree(dest, ignore_errors=True)
+    head = replay(base, commits)
     dest.mkdir(parents=True)
     # "[PATCH v2] subject" in the cover letter is the prefix of all.
     prefix = re.match(r"\[([^]]+)\]\s*(.*)", subject)
@@ -318,28 +376,68 @@ def mail(base, head, cover, dest):
                   text, count=1, flags=re.M)
     text = text.replace("*** SUBJECT HERE ***", subject)
     letter.write_text(text.replace("*** BLURB HERE ***", blurb.strip()))
-    for commit, path in zip(commits, sorted(dest.glob("*.patch"))):
+    patches = sorted(dest.glob("*.patch"))
+    for commit, path in zip(commits, patches):
         note = note_of(commit)
         if note:
             path.write_text(path.read_text().replace("\n---\n", f"\n---\n{note}\n\n", 1))
+    address(letter, patches)
+    return head
 
 
-def check_mail(base, head, directory):
-    """The mailed patches, applied with git am, give the same commits' trees."""
+def address(letter, patches):
+    """Whom the kernel's own script names for PATCHES: recipients.txt says why each, To and
+    Cc of the cover letter are for git send-email --to-cover --cc-cover."""
+    if not (LINUX / "scripts/get_maintainer.pl").exists():
+        return
+    done = subprocess.run(["perl", "scripts/get_maintainer.pl", "--nogit", "--nogit-fallback",
+                           "--nofixes", "--roles", *patches], cwd=LINUX, env=environment(), text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    if done.returncode or done.stderr.strip():
+        raise SeriesError(f"get_maintainer.pl failed:\n{done.stderr}")
+    headers = {"To": [], "Cc": []}
+    for line in done.stdout.splitlines():
+        # A name may have parentheses, too.
+        match = re.match(r"(?P<who>.*<\S+>|\S+) \((?P<role>.*)\)$", line)
+        if not match:
+            raise SeriesError(f"get_maintainer.pl says: {line}")
+        to = match["role"].startswith(("maintainer", "supporter"))
+        headers["To" if to else "Cc"].append(formataddr(parseaddr(match["who"])))
+    steps.write(letter.parent / "recipients.txt", done.stdout)
+    lines = "".join(f"{field}: " + ",\n ".join(all_of) + "\n"
+                    for field, all_of in headers.items() if all_of)
+    letter.write_text(letter.read_text().replace("\nSubject: ", f"\n{lines}Subject: ", 1))
+
+
+def check_mail(base, head, heads, build):
+    """The mailed patches, applied with git am, give the same commits: each series on
+    BASE, and a later one on those before it as well."""
+    together = base
+    for name, top in heads.items():
+        compare_mailed(commits_between(base, top), applied(base, build / name))
+        together = top if together == base else applied(together, build / name)[-1]
+    if tree_of(together) != tree_of(head):
+        raise SeriesError("the mailed series together do not give the files of build/linux")
+
+
+def applied(start, directory):
+    """The commits that git am makes of the mails in DIRECTORY on START."""
     patches = sorted(directory.glob("*.patch"))
     paths = {path for patch in patches
              for path in re.findall(r"^diff --git a/(.*) b/\1$", patch.read_text(), re.M)}
-    with sparse_worktree("mail", base, paths) as where:
+    with sparse_worktree("mail", start, paths) as where:
         try:
             git("am", "-q", *(patch.resolve() for patch in patches), cwd=where,
                 env={"GIT_COMMITTER_NAME": "am", "GIT_COMMITTER_EMAIL": "am@localhost"})
         except GitError as error:
             raise SeriesError(f"the mailed series does not apply:\n{error}") from None
-        made = commits_between(base, git("rev-parse", "HEAD", cwd=where))
-        wanted = commits_between(base, head)
-        if len(made) != len(wanted):
-            raise SeriesError(f"{len(wanted)} commits were mailed as {len(made)}")
-        for old, new in zip(wanted, made):
-            if (tree_of(old), message(old), author(old)) != (
-                    tree_of(new), message(new), author(new)):
-                raise SeriesError(f"{short(old)} is another commit after git am")
+        return commits_between(start, git("rev-parse", "HEAD", cwd=where))
+
+
+def compare_mailed(wanted, made):
+    if len(made) != len(wanted):
+        raise SeriesError(f"{len(wanted)} commits were mailed as {len(made)}")
+    for old, new in zip(wanted, made):
+        if (tree_of(old), message(old), author(old)) != (
+                tree_of(new), message(new), author(new)):
+            raise SeriesError(f"{short(old)} is another commit after git am")
