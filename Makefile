@@ -10,6 +10,8 @@ TIME ?= 600
 SEED ?=
 V ?= 0
 FORCE ?= 0
+TEST ?= 0
+ADOPT ?= 0
 export ARCH LINUX JOBS ACCEL TIME SEED V FORCE
 
 # The kernel's own makefiles must not see the flags and variables of this one.
@@ -37,6 +39,8 @@ help:
 	@echo 'make demo      count with perf stat sessions, without and with the series'
 	@echo 'make test      test the series; results are in build/results'
 	@echo 'make test-stress  random operations for a long time, with all checks and with KCSAN'
+	@echo 'make rebase LINUX=DIR|7.2  try the series on another kernel; what does not fit'
+	@echo '               can be mended in build/rebase/linux'
 	@echo 'make bench     what it costs, beside the unpatched kernel and BPF counters; writes'
 	@echo '               bench/RESULTS.md; bench-quick measures a part and only tries the bars'
 	@echo 'make shell     a shell in a guest that runs the patched kernel'
@@ -52,10 +56,11 @@ help:
 	@echo 'ACCEL=tcg|kvm      how QEMU runs the guests (here: $(ACCEL))'
 	@echo 'TIME=SECONDS       of test-stress, on each of its two kernels (here: $(TIME))'
 	@echo 'SEED=N             of test-stress, to repeat what an earlier run did'
+	@echo 'TEST=1 ADOPT=1     of rebase: test the result, take it over'
 	@echo 'V=1                show what the tools say'
 	@echo 'FORCE=1            assemble or export in spite of a refusal'
 
-.PHONY: demo test test-stress bench bench-quick shell series assemble export
+.PHONY: demo test test-stress rebase bench bench-quick shell series assemble export
 demo: setup
 	@scripts/tree base
 	@lab/lab demo
@@ -65,6 +70,11 @@ test: setup
 
 test-stress: assemble
 	@lab/lab stress
+
+# LINUX is where to go; the series comes from build/linux.
+rebase: setup
+	@[ -e build/tree.json ] || LINUX= scripts/tree assemble
+	@scripts/rebase $(if $(filter 1,$(TEST)),--test) $(if $(filter 1,$(ADOPT)),--adopt)
 
 bench: setup
 	@scripts/tree base

@@ -39,6 +39,11 @@ def base_commit():
     place = os.environ.get("LINUX")
     if not place:
         return from_package()
+    return from_place(place)
+
+
+def from_place(place):
+    """The commit of a user's tree."""
     place = Path(place).expanduser().resolve()
     if not (place / "Kbuild").exists() or not (place / "Makefile").exists():
         steps.die(f"LINUX={place} is not a kernel source tree")
@@ -116,44 +121,45 @@ def commit_index(place, index, title, commands):
 
 # The Debian package
 
-def from_package():
-    known = commit("refs/bases/package")
+def from_package(name=PACKAGE):
+    ref = f"refs/bases/{name}"
+    known = commit(ref)
     if known:
         return known
-    package = download()
+    package = download(name)
     # Straight from the archive into one pack: to unpack and add some 100000
     # files takes several times as long on a slow disk.
     version = package.name.split("_")[1].replace("%3a", ":")
     steps.run(f"read {package.name} into git",
               ["bash", "-c", "set -o pipefail; dpkg-deb --fsys-tarfile \"$1\" | "
-               f"tar -xO ./usr/src/{PACKAGE}.tar.xz | xz -dc | "
+               f"tar -xO ./usr/src/{name}.tar.xz | xz -dc | "
                "/usr/bin/python3 \"$2\" | git -c core.compression=1 "
                "fast-import --quiet --force --depth=0",
                "read", package, Path(__file__).parent / "fast_import.py"],
               "source", cwd=LINUX, env=environment())
     version_line = version_of(git("cat-file", "blob", f"{IMPORTED}:Makefile"))
-    base = commit_tree(tree_of(IMPORTED), [], f"{version_line}, {PACKAGE} {version}\n", WHO)
-    git("update-ref", "refs/bases/package", base)
+    base = commit_tree(tree_of(IMPORTED), [], f"{version_line}, {name} {version}\n", WHO)
+    git("update-ref", ref, base)
     git("update-ref", "-d", IMPORTED)
     for path in APT.glob("*.deb"):
         path.unlink()
     return base
 
 
-def download():
+def download(package):
     """Fetch the package with apt, its signatures checked; return its path."""
     for program in ("apt-get", "dpkg-deb"):
         if not shutil.which(program):
-            steps.die(f"no {program} here to fetch {PACKAGE} with; "
+            steps.die(f"no {program} here to fetch {package} with; "
                       "say LINUX=DIR to use a kernel tree of your own")
     mirrors = debian_mirrors()
     if not mirrors:
-        steps.die(f"no Debian mirror in the apt configuration to fetch {PACKAGE} from; "
+        steps.die(f"no Debian mirror in the apt configuration to fetch {package} from; "
                   "say LINUX=DIR to use a kernel tree of your own")
     for uri, keyring in mirrors:
         configure(uri, keyring)
         env = dict(os.environ, APT_CONFIG=str(APT / "apt.conf"), LC_ALL="C")
-        if steps.attempt(f"ask {SUITE} for {PACKAGE}",
+        if steps.attempt(f"ask {SUITE} for {package}",
                          ["apt-get", "-q", *APT_OPTIONS, "update", "--error-on=any"],
                          "source", env=env, timeout=600) == 0:
             break
@@ -163,12 +169,22 @@ def download():
                   "say LINUX=DIR to use a kernel tree of your own")
     for path in APT.glob("*.deb"):
         path.unlink()
-    steps.run(f"download {PACKAGE}", ["apt-get", "-q", *APT_OPTIONS, "download", PACKAGE],
+    offered = offers(env)
+    if package not in offered:
+        steps.die(f"{SUITE} has no {package}; it has {', '.join(offered) or 'no kernel source'}")
+    steps.run(f"download {package}", ["apt-get", "-q", *APT_OPTIONS, "download", package],
               "source", cwd=APT, env=env, timeout=3600)
     found = list(APT.glob("*.deb"))
     if len(found) != 1:
         steps.die(f"apt-get download left {len(found)} packages in {APT}")
     return found[0]
+
+
+def offers(env):
+    """The kernel sources that the suite has."""
+    said = subprocess.run(["apt-cache", *APT_OPTIONS, "pkgnames", "linux-source-"], env=env,
+                          text=True, stdout=subprocess.PIPE, check=True).stdout
+    return sorted(said.split())
 
 
 def configure(uri, keyring):

@@ -27,7 +27,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-BUILD = ROOT / "build"
+# A place of its own for the lab to try another tree in: LAB_BUILD/linux.
+BUILD = Path(os.environ.get("LAB_BUILD") or ROOT / "build").resolve()
 LOGS = BUILD / "logs"
 TIMES = LOGS / "times.json"
 TAIL = 30
