@@ -135,6 +135,8 @@ static struct cgroup_target {
 /**
  * cgroup_target__on_v1 - is perf_event in a v1 hierarchy?
  * @text: contents of /proc/PID/cgroup
+ *
+ * Return: true if it is in one.
  */
 bool cgroup_target__on_v1(const char *text)
 {
@@ -167,6 +169,8 @@ static bool list_has(const char *list, const char *end, const char *name)
  *
  * The lines are HIERARCHY:CONTROLLERS:PATH. HIERARCHY is 0 and CONTROLLERS is
  * empty for v2. PATH can have colons inside.
+ *
+ * Return: 0, -ENOENT if there is none, or -ENAMETOOLONG.
  */
 int cgroup_target__parse_proc_cgroup(const char *text, bool v2, char *path, size_t size)
 {
@@ -209,6 +213,8 @@ int cgroup_target__parse_proc_cgroup(const char *text, bool v2, char *path, size
  *
  * The second field is the name in parentheses, with anything inside. The state
  * is the field after it, the start is field 22.
+ *
+ * Return: 0, or -EINVAL.
  */
 int cgroup_target__parse_stat(const char *text, char *state, unsigned long long *starttime)
 {
@@ -241,6 +247,8 @@ int cgroup_target__scnprintf_name(char *name, size_t size,
  * @owner: result
  *
  * Fails for any name that cgroup_target__scnprintf_name() does not make.
+ *
+ * Return: 0, or -EINVAL.
  */
 int cgroup_target__parse_name(const char *name, struct cgroup_target_owner *owner)
 {
@@ -1008,6 +1016,8 @@ static int check_controller(void)
  *
  * Nothing is moved yet. Whatever happens from here on, the cgroup is removed
  * when perf ends. Errors are reported.
+ *
+ * Return: 0, or a negative error number.
  */
 int cgroup_target__create(const struct target *target, struct perf_thread_map *threads)
 {
@@ -1106,6 +1116,8 @@ static int check_place(pid_t tid)
  * @workload: the process to move if there are no other targets
  *
  * On failure all are moved back.
+ *
+ * Return: 0, or a negative error number.
  */
 int cgroup_target__attach(pid_t workload)
 {
@@ -1149,6 +1161,8 @@ out_detach:
 
 /**
  * cgroup_target__detach - move all that is inside the cgroup to where it was
+ *
+ * Return: 0, or a negative error number.
  */
 int cgroup_target__detach(void)
 {
@@ -1171,6 +1185,8 @@ int cgroup_target__detach(void)
  * cgroup_target__remove - move all back and remove the cgroup
  *
  * Also if cgroup_target__create() failed, or was never called.
+ *
+ * Return: 0, or a negative error number.
  */
 int cgroup_target__remove(void)
 {
