@@ -10,9 +10,11 @@ TIME ?= 600
 SEED ?=
 V ?= 0
 FORCE ?= 0
+COMMITS ?=
+ONLY ?=
 TEST ?= 0
 ADOPT ?= 0
-export ARCH LINUX JOBS ACCEL TIME SEED V FORCE
+export ARCH LINUX JOBS ACCEL TIME SEED V FORCE COMMITS ONLY
 
 # The kernel's own makefiles must not see the flags and variables of this one.
 MAKEFLAGS += --no-print-directory
@@ -39,6 +41,9 @@ help:
 	@echo 'make demo      count with perf stat sessions, without and with the series'
 	@echo 'make test      test the series; results are in build/results'
 	@echo 'make test-stress  random operations for a long time, with all checks and with KCSAN'
+	@echo 'make check-series  all that each commit has to hold: several architectures and'
+	@echo '               configurations, checkpatch, sparse, coccinelle, kernel-doc, boots; takes'
+	@echo '               hours, and goes on where it was broken off'
 	@echo 'make rebase LINUX=DIR|7.2  try the series on another kernel; what does not fit'
 	@echo '               can be mended in build/rebase/linux'
 	@echo 'make bench     what it costs, beside the unpatched kernel and BPF counters; writes'
@@ -56,11 +61,12 @@ help:
 	@echo 'ACCEL=tcg|kvm      how QEMU runs the guests (here: $(ACCEL))'
 	@echo 'TIME=SECONDS       of test-stress, on each of its two kernels (here: $(TIME))'
 	@echo 'SEED=N             of test-stress, to repeat what an earlier run did'
+	@echo 'COMMITS=N-M ONLY=..  of check-series: a part (scripts/check-series --help)'
 	@echo 'TEST=1 ADOPT=1     of rebase: test the result, take it over'
 	@echo 'V=1                show what the tools say'
 	@echo 'FORCE=1            assemble or export in spite of a refusal'
 
-.PHONY: demo test test-stress rebase bench bench-quick shell series assemble export
+.PHONY: demo test test-stress check-series rebase bench bench-quick shell series assemble export
 demo: setup
 	@scripts/tree base
 	@lab/lab demo
@@ -70,6 +76,11 @@ test: setup
 
 test-stress: assemble
 	@lab/lab stress
+
+check-series: assemble
+	@scripts/setup check-series
+	@scripts/tree mail
+	@scripts/check-series
 
 # LINUX is where to go; the series comes from build/linux.
 rebase: setup

@@ -47,6 +47,7 @@ class Arch:
         return program
 
 
+# Those that guests run on.
 ARCHES = {arch.name: arch for arch in (
     Arch("arm64", "arm64", "aarch64-linux-gnu", "arch/arm64/boot/Image",
          "Image", "ttyAMA0", "earlycon",
@@ -54,4 +55,11 @@ ARCHES = {arch.name: arch for arch in (
     Arch("x86_64", "x86", "x86_64-linux-gnu", "arch/x86/boot/bzImage",
          "bzImage", "ttyS0", "earlycon=uart8250,io,0x3f8",
          "qemu-system-x86_64", "q35"),
+)}
+
+# And those that are only compiled for, by scripts/check-series.
+COMPILED = ARCHES | {arch.name: arch for arch in (
+    Arch("riscv64", "riscv", "riscv64-linux-gnu", *[None] * 6),
+    Arch("powerpc64", "powerpc", "powerpc64le-linux-gnu", *[None] * 6),
+    Arch("i386", "i386", "x86_64-linux-gnu", *[None] * 6),
 )}

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 import steps
-from arches import ARCHES
+from arches import COMPILED
 
 FRAGMENTS = Path(__file__).resolve().parent / "config"
 LINE = re.compile(r"^(?:(CONFIG_\w+)=(.*)|# (CONFIG_\w+) is not set)$")
@@ -26,7 +26,7 @@ def fragments(arch, flavour, source):
     """The files that make a configuration; later ones win.
 
     series.config names symbols that the series brings, so it counts only for
-    a tree that has the series.
+    a tree that has the tests of the series.
     """
     names = ["common", arch, *(["series"] if has_series(source) else []), flavour,
              f"{flavour}-{arch}"]
@@ -35,7 +35,7 @@ def fragments(arch, flavour, source):
 
 
 def has_series(source):
-    return (Path(source) / "kernel/events/dup.c").exists()
+    return (Path(source) / "kernel/events/dup_test.c").exists()
 
 
 def parse(text):
@@ -67,7 +67,7 @@ def make_config(arch, flavour, source, out):
     # Made elsewhere: tinyconfig would leave files here that look newer than
     # the configuration that counts.
     with tempfile.TemporaryDirectory(dir=out.parent) as temporary:
-        make = [*ARCHES[arch].make(2), "-s", "-C", str(source), f"O={temporary}"]
+        make = [*COMPILED[arch].make(2), "-s", "-C", str(source), f"O={temporary}"]
         config = Path(temporary) / ".config"
 
         def run(target):

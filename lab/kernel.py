@@ -13,6 +13,8 @@ import steps
 from arches import ARCHES
 
 FLAVOURS = ("debug", "kcsan", "bench")
+# Only compiled: the drivers that go with perf events, and less than all of perf.
+COMPILED_FLAVOURS = ("drivers", "nocgroup", "noperf")
 VARIANTS = ("patched", "unpatched")
 SOURCES = {"patched": steps.BUILD / "linux", "unpatched": steps.BUILD / "base"}
 PMCOUNT = Path(__file__).resolve().parent / "pmcount"
