@@ -14,7 +14,9 @@ COMMITS ?=
 ONLY ?=
 TEST ?= 0
 ADOPT ?= 0
-export ARCH LINUX JOBS ACCEL TIME SEED V FORCE COMMITS ONLY
+CONFIG ?=
+DEBUG_INFO ?= 0
+export ARCH LINUX JOBS ACCEL TIME SEED V FORCE COMMITS ONLY CONFIG DEBUG_INFO
 
 # The kernel's own makefiles must not see the flags and variables of this one.
 MAKEFLAGS += --no-print-directory
@@ -49,24 +51,28 @@ help:
 	@echo 'make bench     what it costs, beside the unpatched kernel and BPF counters; writes'
 	@echo '               bench/RESULTS.md; bench-quick measures a part and only tries the bars'
 	@echo 'make shell     a shell in a guest that runs the patched kernel'
+	@echo 'make deb       Debian packages of the patched kernel and of its perf, in build/packages'
 	@echo 'make series    write the patches as mail to build/series and build/series-perf'
 	@echo 'make assemble  linux/ and patches/ become commits in build/linux'
 	@echo 'make export    commits made in build/linux become linux/ and patches/'
 	@echo 'make clean     remove what was built, but keep the kernel source'
 	@echo 'make distclean remove build/'
 	@echo
-	@echo 'ARCH=arm64|x86_64  only this architecture (shell: arm64; demo, bench: only arm64)'
+	@echo 'ARCH=arm64|x86_64  only this architecture (shell: arm64; demo, bench: only arm64;'
+	@echo '                   deb: that of this machine)'
 	@echo 'LINUX=DIR          use this kernel tree and not the Debian package; it is only read'
 	@echo 'JOBS=N             compile with N processes (here: $(JOBS))'
 	@echo 'ACCEL=tcg|kvm      how QEMU runs the guests (here: $(ACCEL))'
 	@echo 'TIME=SECONDS       of test-stress, on each of its two kernels (here: $(TIME))'
 	@echo 'SEED=N             of test-stress, to repeat what an earlier run did'
+	@echo 'CONFIG=FILE        of deb, the kernel configuration (else that of Debian'"'"'s kernel)'
+	@echo 'DEBUG_INFO=1       of deb, keep debug information and BTF, and pack it'
 	@echo 'COMMITS=N-M ONLY=..  of check-series: a part (scripts/check-series --help)'
 	@echo 'TEST=1 ADOPT=1     of rebase: test the result, take it over'
 	@echo 'V=1                show what the tools say'
 	@echo 'FORCE=1            assemble or export in spite of a refusal'
 
-.PHONY: demo test test-stress check-series rebase bench bench-quick shell series assemble export
+.PHONY: demo test test-stress check-series rebase bench bench-quick shell deb series assemble export
 demo: setup
 	@scripts/tree base
 	@lab/lab demo
@@ -97,6 +103,10 @@ bench-quick: setup
 
 shell: assemble
 	@lab/lab shell $(or $(ARCH),arm64)
+
+deb: assemble
+	@scripts/setup deb
+	@scripts/deb
 
 series: assemble
 	@scripts/tree mail

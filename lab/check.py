@@ -8,6 +8,8 @@ import contextlib
 import datetime
 import io
 import json
+import os
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -16,6 +18,7 @@ import boot
 import demo
 import initramfs
 import kconfig
+import packaging
 import perftest
 import scan
 import steps
@@ -406,6 +409,58 @@ def a_bar_that_is_missed_is_seen():
         check(len(missed(function, **changes)) == 1, f"{changes}: {missed(function, **changes)}")
 
 
+def later_packages_have_later_versions():
+    day = datetime.datetime(2026, 5, 1)
+    versions = [packaging.package_version(*parts) for parts in (
+        ("7.3-rc1", day, "f" * 40), ("7.3", day, "a" * 40), ("7.3.4", day, "f" * 40),
+        ("7.3.4", day + datetime.timedelta(seconds=1), "0" * 40), ("7.3.10", day, "0" * 40))]
+    for one, other in zip(versions, versions[1:]):
+        check(subprocess.run(["dpkg", "--compare-versions", one, "lt", other]).returncode == 0,
+              f"{one} is not before {other}")
+
+
+def packages_change_no_more_of_a_configuration_than_they_must():
+    given = {"CONFIG_LOCALVERSION": '"-mine"', "CONFIG_SYSTEM_TRUSTED_KEYS": '"debian/certs.pem"',
+             "CONFIG_MODULE_SIG_KEY": '"my.pem"'}
+    local = {"CONFIG_LOCALVERSION": '"-mine-perf-dup"', "CONFIG_LOCALVERSION_AUTO": "n"}
+    no_trust = {"CONFIG_SYSTEM_TRUSTED_KEYS": '""'}
+    with tempfile.TemporaryDirectory() as place:
+        tree = Path(place)
+        check(packaging.changes(given, True, tree) == local | no_trust, "of the user's")
+        # What was made so once stays as it is.
+        check(packaging.changes(given | local, True, tree) == local | no_trust, "once more")
+        debians = packaging.changes(given, False, tree)
+        check(debians["CONFIG_MODULE_SIG_ALL"] == "n"
+              and debians["CONFIG_MODULE_SIG_KEY"] == '""'
+              and "CONFIG_SYSTEM_REVOCATION_KEYS" not in debians, "of Debian's")
+        (tree / "debian").mkdir()
+        (tree / "debian/certs.pem").write_text("")
+        check(packaging.changes(given, True, tree) == local, "with a key that is there")
+
+
+def what_is_no_configuration_is_refused():
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place) / "config"
+        for text, good in (("CONFIG_X86_64=y\n", True), ("CONFIG_ARM64=y\n", False),
+                           ("a letter\n", False), (None, False)):
+            path.unlink() if text is None else path.write_text(text)
+            with contextlib.redirect_stderr(io.StringIO()) as said:
+                try:
+                    taken = bool(packaging.given_config(path, "x86_64"))
+                except SystemExit:
+                    taken = False
+            check(taken == good and (good or f"CONFIG={path}" in said.getvalue()), repr(text))
+
+
+def the_advice_names_all_that_is_to_be_installed():
+    files = [packaging.PACKAGES / f"{name}_1_amd64.deb" for name in (
+        "linux-perf-dup", "linux-image-7.3-perf-dup", "linux-image-7.3-perf-dup-dbg")]
+    said = packaging.advice(files, "7.3-perf-dup")
+    check(f" ./{os.path.relpath(files[0])} " in said, "perf is not installed")
+    check("-dbg" not in said, "debug symbols are")
+    check("apt remove linux-perf-dup linux-image-7.3-perf-dup\n" in said, "not removed")
+
+
 TESTS = (
     reports_are_found, harmless_lines_are_not, known_reports_need_all_fields_and_expire,
     the_list_of_known_reports_is_good, a_good_guest_is_good, a_scenario_that_fails_is_seen,
@@ -414,7 +469,10 @@ TESTS = (
     a_stress_run_has_to_end_well, the_demo_counts_as_it_should, what_the_demo_refuses,
     counts_that_name_no_cpu_are_the_workloads, perf_test_output_is_understood,
     entries_of_perf_test_are_compared, the_list_of_perf_tests_is_good,
-    the_benchmark_reads_what_its_guests_leave, a_bar_that_is_missed_is_seen)
+    the_benchmark_reads_what_its_guests_leave, a_bar_that_is_missed_is_seen,
+    later_packages_have_later_versions, packages_change_no_more_of_a_configuration_than_they_must,
+    what_is_no_configuration_is_refused,
+    the_advice_names_all_that_is_to_be_installed)
 
 
 def run():

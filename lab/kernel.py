@@ -32,7 +32,8 @@ def environment():
     """The environment for the kernel's makefiles, without our own variables."""
     return {name: value for name, value in os.environ.items()
             if name not in ("ARCH", "V", "O", "LINUX", "JOBS", "TIME", "SEED", "MAKEFLAGS",
-                            "MFLAGS", "MAKEOVERRIDES", "CROSS_COMPILE")}
+                            "MFLAGS", "MAKEOVERRIDES", "CROSS_COMPILE", "CONFIG",
+                            "DEBUG_INFO")}
 
 
 def source(variant):

@@ -53,10 +53,10 @@ def source_key(place, *paths):
             *(place / name for name in untracked.decode().split("\0") if name)]
 
 
-def make_perf(arch, place, out, bpf=False):
+def make_perf(arch, place, out, bpf=False, without=WITHOUT):
     """The command that builds tools/perf of the source tree PLACE in OUT."""
     target = ARCHES[arch]
-    without = [name for name in WITHOUT if not (bpf and name in FOR_BPF)]
+    without = [name for name in without if not (bpf and name in FOR_BPF)]
     return ["make", f"-j{kernel.jobs()}", "-C", place / "tools/perf", f"O={out}",
             f"ARCH={target.kernel_arch}", f"CROSS_COMPILE={target.cross}",
             f"BUILD_BPF_SKEL={int(bpf)}", *(f"{name}=1" for name in without)]

@@ -146,33 +146,33 @@ def from_package(name=PACKAGE):
     return base
 
 
-def download(package):
-    """Fetch the package with apt, its signatures checked; return its path."""
+def download(package, options=(),
+             instead="say LINUX=DIR to use a kernel tree of your own"):
+    """Fetch a package with apt, its signatures checked; return its path."""
     for program in ("apt-get", "dpkg-deb"):
         if not shutil.which(program):
-            steps.die(f"no {program} here to fetch {package} with; "
-                      "say LINUX=DIR to use a kernel tree of your own")
+            steps.die(f"no {program} here to fetch {package} with; {instead}")
     mirrors = debian_mirrors()
     if not mirrors:
         steps.die(f"no Debian mirror in the apt configuration to fetch {package} from; "
-                  "say LINUX=DIR to use a kernel tree of your own")
+                  f"{instead}")
     for uri, keyring in mirrors:
         configure(uri, keyring)
         env = dict(os.environ, APT_CONFIG=str(APT / "apt.conf"), LC_ALL="C")
         if steps.attempt(f"ask {SUITE} for {package}",
-                         ["apt-get", "-q", *APT_OPTIONS, "update", "--error-on=any"],
+                         ["apt-get", "-q", *APT_OPTIONS, *options, "update", "--error-on=any"],
                          "source", env=env, timeout=600) == 0:
             break
     else:
         steps.show_tail(steps.LOGS / "source.log")
-        steps.die(f"no mirror of the apt configuration offers {SUITE}; "
-                  "say LINUX=DIR to use a kernel tree of your own")
+        steps.die(f"no mirror of the apt configuration offers {SUITE}; {instead}")
     for path in APT.glob("*.deb"):
         path.unlink()
-    offered = offers(env)
+    offered = offers(package.rstrip("0123456789."), env, options)
     if package not in offered:
-        steps.die(f"{SUITE} has no {package}; it has {', '.join(offered) or 'no kernel source'}")
-    steps.run(f"download {package}", ["apt-get", "-q", *APT_OPTIONS, "download", package],
+        steps.die(f"{SUITE} has no {package}; it has {', '.join(offered) or 'nothing like it'}")
+    steps.run(f"download {package}",
+              ["apt-get", "-q", *APT_OPTIONS, *options, "download", package],
               "source", cwd=APT, env=env, timeout=3600)
     found = list(APT.glob("*.deb"))
     if len(found) != 1:
@@ -180,9 +180,9 @@ def download(package):
     return found[0]
 
 
-def offers(env):
-    """The kernel sources that the suite has."""
-    said = subprocess.run(["apt-cache", *APT_OPTIONS, "pkgnames", "linux-source-"], env=env,
+def offers(start, env, options=()):
+    """The packages of the suite whose names begin with START."""
+    said = subprocess.run(["apt-cache", *APT_OPTIONS, *options, "pkgnames", start], env=env,
                           text=True, stdout=subprocess.PIPE, check=True).stdout
     return sorted(said.split())
 
