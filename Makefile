@@ -51,7 +51,8 @@ help:
 	@echo 'make bench     what it costs, beside the unpatched kernel and BPF counters; writes'
 	@echo '               bench/RESULTS.md; bench-quick measures a part and only tries the bars'
 	@echo 'make shell     a shell in a guest that runs the patched kernel'
-	@echo 'make deb       Debian packages of the patched kernel and of its perf, in build/packages'
+	@echo 'make deb       Debian packages of the patched kernel and of its perf, in build/packages;'
+	@echo '               test-deb builds small ones, installs them in a chroot and boots the kernel'
 	@echo 'make series    write the patches as mail to build/series and build/series-perf'
 	@echo 'make assemble  linux/ and patches/ become commits in build/linux'
 	@echo 'make export    commits made in build/linux become linux/ and patches/'
@@ -72,7 +73,7 @@ help:
 	@echo 'V=1                show what the tools say'
 	@echo 'FORCE=1            assemble or export in spite of a refusal'
 
-.PHONY: demo test test-stress check-series rebase bench bench-quick shell deb series assemble export
+.PHONY: demo test test-stress check-series rebase bench bench-quick shell deb test-deb series assemble export
 demo: setup
 	@scripts/tree base
 	@lab/lab demo
@@ -107,6 +108,10 @@ shell: assemble
 deb: assemble
 	@scripts/setup deb
 	@scripts/deb
+
+test-deb: assemble
+	@scripts/setup deb deb-test
+	@lab/lab deb $(ARCH)
 
 series: assemble
 	@scripts/tree mail
