@@ -103,7 +103,7 @@ def environment(version):
     name, address = maintainer()
     return dict(kernel.environment(), DEBFULLNAME=name, DEBEMAIL=address,
                 SOURCE_DATE_EPOCH=str(int(version.date.timestamp())),
-                DEB_BUILD_OPTIONS=f"parallel={kernel.jobs()} terse noautodbgsym")
+                DEB_BUILD_OPTIONS=f"parallel={kernel.jobs()} terse nocheck noautodbgsym")
 
 
 # The kernel's configuration
@@ -291,7 +291,8 @@ def perf_package(arch, version):
     name, address = maintainer()
     control = (debian / "control.in").read_text().replace("@MAINTAINER@", f"{name} <{address}>")
     steps.write(debian / "control", control)
-    steps.write(debian / "changelog", f"{PERF_PACKAGE} ({version.package}) unstable; urgency=low\n\n"
+    steps.write(debian / "changelog",
+                f"{PERF_PACKAGE} ({version.package}) unstable; urgency=low\n\n"
                 f"  * perf of Linux {version.kernel} with the series.\n\n"
                 f" -- {name} <{address}>  {format_datetime(version.date)}\n")
     steps.run("pack perf", ["dpkg-buildpackage", f"-a{DEBIAN_ARCH[arch]}", "-b", "-us", "-uc",
