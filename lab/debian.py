@@ -12,7 +12,9 @@ import shutil
 import source
 import steps
 
-DEBIAN_ARCH = {"arm64": "arm64", "x86_64": "amd64"}
+DEBIAN_ARCH = {"arm64": "arm64", "x86_64": "amd64", "riscv64": "riscv64"}
+# An architecture that Debian 12 does not have comes from Debian 13 there, too.
+SUITES = {"riscv64": "trixie"}
 
 # Architectures whose lists this process has brought up to date.
 _asked = set()
@@ -35,6 +37,13 @@ def _configure(arch):
     # Not the system's list of architectures.
     settings += ["#clear APT::Architectures;"]
     settings += [f'APT::Architectures {{ "{DEBIAN_ARCH[arch]}"; }};']
+    if arch in SUITES:
+        steps.write(place / "sources.list", "".join(
+            f"deb [signed-by={keyring}] {uri} {SUITES[arch]} main\n"
+            for uri, keyring in source.debian_mirrors()))
+        settings += [f'{name} "{value}";' for name, value in (
+            ("Dir::Etc::SourceList", place / "sources.list"), ("Dir::Etc::SourceParts", "-"),
+            ("Dir::Etc::Preferences", "-"), ("Dir::Etc::PreferencesParts", "-"))]
     steps.write(place / "apt.conf", "\n".join(settings) + "\n")
     return place
 
@@ -66,3 +75,12 @@ def package(arch, name):
               ["dpkg-deb", "-x", found[0], files], "packages")
     steps.mark(stamp, [name])
     return files
+
+
+def program(arch, name, inner):
+    """A program of a package; Debian 13 has some in usr/bin that 12 has in bin."""
+    place = package(arch, name)
+    for directory in ("bin", "usr/bin"):
+        if (path := place / directory / inner).is_file():
+            return path
+    steps.die(f"no {inner} in the package {name}")

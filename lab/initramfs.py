@@ -140,7 +140,7 @@ def programs_tree(arch, perf=None, selftests=None):
     tree = Tree(f"programs-{arch}")
     for name in DIRECTORIES:
         tree.directory(name)
-    tree.file("bin/busybox", debian.package(arch, "busybox-static") / "bin/busybox")
+    tree.file("bin/busybox", debian.program(arch, "busybox-static", "busybox"))
     tree.link("bin/sh", "busybox")
     # The selftests' runner uses it only by this name, with one option more.
     tree.data("usr/bin/timeout", b"#!/bin/sh\n[ \"$1\" = --foreground ] && shift\n"

@@ -77,12 +77,9 @@ def archive(perf=None):
     tree.name = f"perf-test-{ARCH}"
     programs = []
     for package, name, inner in PROGRAMS:
-        found = [path for directory in ("bin", "usr/bin")
-                 if (path := debian.package(ARCH, package) / directory / name).is_file()]
-        if not found:
-            steps.die(f"no {name} in the package {package}")
-        tree.file(inner, found[0])
-        programs.append(found[0])
+        path = debian.program(ARCH, package, name)
+        tree.file(inner, path)
+        programs.append(path)
     tree.link("usr/bin/python", "python3")
     places = [path.parent for package in LIBRARIES
               for path in sorted(debian.package(ARCH, package).rglob("*.so.*"))]
