@@ -26,12 +26,18 @@ MAKEOVERRIDES =
 ifneq ($(words $(CURDIR))$(findstring :,$(CURDIR)),1)
 $(error the kernel cannot be built in a directory with a space or a colon in its name)
 endif
-ifneq ($(filter-out arm64 x86_64,$(ARCH)),)
-$(error ARCH is arm64 or x86_64, not "$(ARCH)")
+ifneq ($(filter-out arm64 x86_64 riscv64,$(ARCH)),)
+$(error ARCH is arm64, x86_64 or riscv64, not "$(ARCH)")
 endif
-ifneq ($(filter x86_64,$(ARCH)),)
+ifneq ($(filter-out arm64,$(ARCH)),)
 ifneq ($(filter demo bench bench-quick,$(MAKECMDGOALS)),)
-$(error make $(filter demo bench bench-quick,$(MAKECMDGOALS)) counts on arm64 only: for x86_64 QEMU emulates no PMU)
+$(error make $(filter demo bench bench-quick,$(MAKECMDGOALS)) counts on arm64 only: for x86_64 QEMU \
+emulates no PMU, and for riscv64 one that counts an event on one counter at a time)
+endif
+endif
+ifneq ($(filter riscv64,$(ARCH)),)
+ifneq ($(filter deb test-deb,$(MAKECMDGOALS)),)
+$(error make $(filter deb test-deb,$(MAKECMDGOALS)) is for arm64 and x86_64)
 endif
 endif
 ifneq ($(filter-out tcg kvm,$(ACCEL)),)
@@ -60,7 +66,7 @@ help:
 	@echo 'make distclean remove build/'
 	@echo
 	@echo 'ARCH=arm64|x86_64  only this architecture (shell: arm64; demo, bench: only arm64;'
-	@echo '                   deb: that of this machine)'
+	@echo '                   deb: that of this machine); ARCH=riscv64 for test and shell'
 	@echo 'LINUX=DIR          use this kernel tree and not the Debian package; it is only read'
 	@echo 'JOBS=N             compile with N processes (here: $(JOBS))'
 	@echo 'ACCEL=tcg|kvm      how QEMU runs the guests (here: $(ACCEL))'
@@ -124,7 +130,7 @@ export: setup
 
 .PHONY: setup
 setup:
-	@scripts/setup
+	@scripts/setup $(filter riscv64,$(ARCH))
 
 # build/linux may hold commits that are nowhere else.
 .PHONY: clean distclean
