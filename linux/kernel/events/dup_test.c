@@ -3046,10 +3046,30 @@ static void nmi_probe_done(struct kprobe *kp, struct pt_regs *regs, unsigned lon
 }
 NOKPROBE_SYMBOL(nmi_probe_done);
 
+/*
+ * Is @insn from LR to SC? riscv can be probed there, and then the SC never
+ * succeeds. Other architectures refuse it, or have no such sequences.
+ */
+static bool nmi_in_sequence(kprobe_opcode_t insn, bool *inside)
+{
+	bool was = *inside;
+
+	if (!IS_ENABLED(CONFIG_RISCV))
+		return false;
+
+	if ((insn & 0xf800007f) == 0x1000002f)
+		*inside = true;
+	else if ((insn & 0xf800007f) == 0x1800002f)
+		*inside = false;
+
+	return was || *inside;
+}
+
 /* Where it can come: not in the middle of an instruction, or of an atomic sequence. */
 static int nmi_points(unsigned long addr, unsigned long size, struct kprobe *points,
 		      struct kprobe **list)
 {
+	bool inside = false;
 	int nr = 0;
 
 	for (unsigned long off = 0; off < size && nr < NMI_POINTS; off++) {
@@ -3060,6 +3080,10 @@ static int nmi_points(unsigned long addr, unsigned long size, struct kprobe *poi
 		};
 		if (register_kprobe(&points[nr]))
 			continue;
+		if (nmi_in_sequence(points[nr].opcode, &inside)) {
+			unregister_kprobe(&points[nr]);
+			continue;
+		}
 		list[nr] = &points[nr];
 		nr++;
 	}
