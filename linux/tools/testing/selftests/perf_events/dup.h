@@ -585,24 +585,48 @@ static inline void release_counter(struct __test_metadata *_metadata, struct dup
 }
 
 /*
- * Takes all counters of @cpu but @nr_free of those that count anything. The
- * fillers count in no mode, so no other event is equal to them. Cycles come
- * first and take the counter that only counts cycles, where there is one, then
- * all that any event can use; a counter for instructions alone goes to the next
- * fillers.
+ * What takes the counters that count anything. On riscv the firmware gives a
+ * fixed counter to the last one who asks: there it is an event that no fixed
+ * counter counts, and no test either.
  */
-static inline void leave_counters(struct __test_metadata *_metadata, struct dup_test *t,
-				  int cpu, unsigned int nr_free)
+static inline struct perf_event_attr general_filler(void)
 {
 	struct perf_event_attr attr = user_instructions();
 
 	attr.exclude_user = 1;
 	attr.config = PERF_COUNT_HW_CPU_CYCLES;
+#ifdef __riscv
+	attr.type = PERF_TYPE_HW_CACHE;
+	attr.config = PERF_COUNT_HW_CACHE_DTLB | PERF_COUNT_HW_CACHE_OP_READ << 8 |
+		      PERF_COUNT_HW_CACHE_RESULT_MISS << 16;
+#endif
+
+	return attr;
+}
+
+/*
+ * Takes all counters of @cpu but @nr_free of those that count anything. The
+ * fillers count in no mode, so no other event is equal to them. Elsewhere than
+ * on riscv cycles come first and take the counter that only counts cycles, where
+ * there is one, then all that any event can use; a counter for cycles or for
+ * instructions alone goes to the next fillers.
+ */
+static inline void leave_counters(struct __test_metadata *_metadata, struct dup_test *t,
+				  int cpu, unsigned int nr_free)
+{
+	const __u64 fixed[] = { PERF_COUNT_HW_CPU_CYCLES, PERF_COUNT_HW_INSTRUCTIONS };
+	struct perf_event_attr attr = general_filler();
+	unsigned int i, nr;
+
 	t->nr_general = take_counters(_metadata, &t->filler, &attr, on_cpu(cpu),
 				      t->filler_fd, MAX_COUNTERS);
-	attr.config = PERF_COUNT_HW_INSTRUCTIONS;
-	take_counters(_metadata, &t->filler, &attr, on_cpu(cpu),
-		      t->filler_fd + t->nr_general, MAX_COUNTERS - t->nr_general);
+	nr = t->nr_general;
+	attr.type = PERF_TYPE_HARDWARE;
+	for (i = 0; i < ARRAY_SIZE(fixed); i++) {
+		attr.config = fixed[i];
+		nr += take_counters(_metadata, &t->filler, &attr, on_cpu(cpu),
+				    t->filler_fd + nr, MAX_COUNTERS - nr);
+	}
 
 	while (nr_free--)
 		release_counter(_metadata, t);
