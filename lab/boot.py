@@ -89,7 +89,7 @@ class Guest:
 
     def command(self, initrd, interactive=False):
         arch = self.arch
-        cpu = "host" if self.accel == "kvm" else "max"
+        cpu = "host" if self.accel == "kvm" else arch.cpu
         append = [f"console={arch.console}", arch.earlycon, "loglevel=8", "panic=-1",
                   "printk.time=1"]
         if interactive:
