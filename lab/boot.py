@@ -23,7 +23,6 @@ import scan
 import steps
 from arches import ARCHES, HOST
 
-ICOUNT = "shift=2,sleep=off"
 PROBE_SECONDS = 20
 
 BEGIN = re.compile(r"LAB: scenario begins")

@@ -13,6 +13,7 @@ import boot
 import kernel
 import steps
 import userland
+from arches import ARCHES
 
 ARCH = "arm64"
 GUEST = Path(__file__).resolve().parent / "guest"
@@ -104,7 +105,7 @@ def run_sessions(name, variant, script, base, timeout, title):
     module = kernel.pmcount(ARCH, "bench", variant)
     scenario = "\n".join((GUEST / part).read_text() for part in ("sessions.sh", script))
     return boot.Guest(f"{name}-{variant}", ARCH, image, scenario, base=base,
-                      files=[("lab/pmcount.ko", module)], icount=boot.ICOUNT,
+                      files=[("lab/pmcount.ko", module)], icount=ARCHES[ARCH].icount,
                       timeout=timeout, title=f"{title} on the {variant} kernel").run()
 
 

@@ -19,6 +19,7 @@ import initramfs
 import kernel
 import steps
 import userland
+from arches import ARCHES
 from ktap import RESULTS, Ktap
 
 ARCH = "arm64"
@@ -140,7 +141,7 @@ def measure(variant, base, entries, results):
     # Virtual time: without it QEMU's PMU does not count instructions, and the
     # tests' time limits would depend on the host.
     outcome = boot.Guest(f"perf-test-{variant}", ARCH, image, scenario, base=base,
-                         icount=boot.ICOUNT, timeout=TIMEOUT,
+                         icount=ARCHES[ARCH].icount, timeout=TIMEOUT,
                          title=f"perf test on the {variant} kernel").run()
     good = outcome.good and outcome.status == 0 and outcome.results
     if not good:
