@@ -180,7 +180,7 @@ def checkout(commit, source=SOURCE):
 
 def messages(said, source=SOURCE):
     """Messages without the place in the file, which every edit moves."""
-    lines = (re.sub(r":\d+(:\d+)?:", ":", line).replace(f"{source}/", "")
+    lines = (re.sub(r":\d+(:\d+)?(?=[: ])", "", line).replace(f"{source}/", "")
              for line in said.splitlines()
              if re.search(r": (warning|error|fatal error): |^Warning: |\*\*\*|not available", line))
     return Counter(lines)
