@@ -791,8 +791,10 @@ static void share_again(struct __test_metadata *_metadata, struct dup_test *t)
 	EXPECT_TRUE(runs_always(a));
 	EXPECT_TRUE(runs_always(b));
 	EXPECT_EQ(read_value(_metadata, a), read_value(_metadata, b)) {
+		int fds[] = { ref, a, b };
+
 		for (i = 0; i < 3; i++) {
-			counts = read_counts(_metadata, (int[]){ ref, a, b }[i]);
+			counts = read_counts(_metadata, fds[i]);
 			TH_LOG("%llu in %llu of %llu ns", counts.value, counts.running,
 			       counts.enabled);
 		}
