@@ -149,8 +149,8 @@ class Compile:
             (self.out / ".config").write_bytes(self.config)
         goals = [goal for goal in self.goals
                  if not goal.endswith("/") or (self.source / goal).is_dir()]
-        keep = keep or self.out / ".said"
-        with open(keep, "a") as out:
+        keep, mode = (keep, "a") if keep else (self.out / ".said", "w")
+        with open(keep, mode) as out:
             for words in (["olddefconfig"], [*self.loud, *goals]):
                 done = subprocess.run([str(word) for word in (*self.make, *words)], stdout=out,
                                       env=kernel_environment(), stdin=subprocess.DEVNULL,
