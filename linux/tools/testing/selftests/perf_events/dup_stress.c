@@ -40,7 +40,8 @@
 /*
  * Where arm64 starts counters below zero. About one event in ten thousand on
  * QEMU's arm64, with CPUs that come and go, is given as much because its counter
- * reads zero instead, with kernel.perf_event_dup at 0 as well.
+ * reads zero instead, with kernel.perf_event_dup at 0 as well. One that came later
+ * than its counter was started is given less, by what was counted before that.
  */
 #define START_32	0x7fffffffULL
 #define START_64	0x7fffffffffffffffULL
@@ -189,10 +190,10 @@ static bool too_much(struct stress *s, __u64 value, __u64 running)
 	if (value <= max)
 		return false;
 
-	if (value >= START_64)
-		value -= START_64;
-	for (i = 0; i < MAX_STARTS && value > max && value >= START_32; i++)
-		value -= START_32;
+	if (value >= START_64 / 2)
+		value -= value < START_64 ? value : START_64;
+	for (i = 0; i < MAX_STARTS && value > max && value >= START_32 / 2; i++)
+		value -= value < START_32 ? value : START_32;
 	s->sum->lost += value <= max;
 
 	return value > max;
