@@ -211,14 +211,12 @@ def touches_perf(commit):
     return any(path.startswith(PERF) for _, _, path in series.changed(commit))
 
 
-def build_perf(tests, arch, number, commit, source=SOURCE):
-    """perf builds after a commit; it takes all warnings of the compiler and of shellcheck
-    for errors."""
+def build_perf(arch, number, commit, source=SOURCE):
+    """Build perf at a commit; it takes all warnings of the compiler and of shellcheck for
+    errors. Return what is wrong, or ""."""
     out, log = CHECK / f"perf-{arch}", f"check-perf-{arch}"
     out.mkdir(parents=True, exist_ok=True)
     checkout(commit, source)
     status = steps.attempt(f"build perf of {number:04}", userland.make_perf(arch, source, out),
                            log, env=kernel_environment())
-    tests.result(status == 0, f"perf builds: {arch} {named(number, commit)}",
-                 f"log: build/logs/{log}.log")
-    return status == 0
+    return f"log: build/logs/{log}.log" if status else ""
