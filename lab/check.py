@@ -253,6 +253,17 @@ def the_demo_counts_as_it_should():
     check(got == want, f"{got}")
 
 
+def the_readme_says_what_the_demo_found():
+    readme = (steps.ROOT / "README.md").read_text()
+    found = json.loads((steps.ROOT / "bench/demo.json").read_text())
+    for name, kind in (("kernels", "equal"), ("mixed", "kinds")):
+        for row in found[name]:
+            line = ("| {name} | {sessions} " + kind + " | {events} | {counters_in_use} | {not_counted} of "
+                    "{lines} | {mean_running_pct:.2f} % | {max_difference} ({max_difference_pct:.2f} %) |"
+                    ).format(**row)
+            check(line in readme, f"README has not: {line}")
+
+
 def what_the_demo_refuses():
     good = {"sessions": 4, "events": 8, "counters_in_use": 2, "lines": 12,
             "not_counted": 0, "min_running_pct": 100.0}
@@ -466,7 +477,8 @@ TESTS = (
     the_list_of_known_reports_is_good, a_good_guest_is_good, a_scenario_that_fails_is_seen,
     guests_that_break_are_bad, results_come_out_whole, a_symbol_that_kconfig_drops_is_named,
     archives_are_the_same_every_time, kunit_output_is_taken_from_the_log,
-    a_stress_run_has_to_end_well, the_demo_counts_as_it_should, what_the_demo_refuses,
+    a_stress_run_has_to_end_well, the_demo_counts_as_it_should,
+    the_readme_says_what_the_demo_found, what_the_demo_refuses,
     counts_that_name_no_cpu_are_the_workloads, perf_test_output_is_understood,
     entries_of_perf_test_are_compared, the_list_of_perf_tests_is_good,
     the_benchmark_reads_what_its_guests_leave, a_bar_that_is_missed_is_seen,

@@ -23,9 +23,9 @@
  * that event counts as if there were no dups, or with the CPU's, see below. The
  * second one brings a master: a virtual event that has no file descriptor, no
  * user and no group, and that is the only one of them which the PMU driver ever
- * gets to see. Events that count
- * through a master are attached to the dup; core.c reaches their PMU by
- * event_pmu_add() and its siblings, which come here for an attached event.
+ * gets to see. Events that count through a master are attached to the dup; core.c
+ * reaches their PMU by event_pmu_add() and its siblings, which come here for an
+ * attached event.
  *
  * The first attached event that is scheduled in adds the master to the PMU, the
  * last one that is scheduled out deletes it. So the master runs when any of its
@@ -134,11 +134,12 @@
  * is scheduled out; so that the dup can be freed, perf_dup_put() sees to that.
  *
  * A task that can read counters from user space does not borrow: it would see
- * what its CPU counted for others. One that comes to read them, say by mapping a
- * page, does not from when its events are scheduled in next. (Where two tasks
- * whose contexts are clones follow each other, they swap the contexts and
- * nothing is scheduled. On x86 the one may be able to read counters and the other
- * one not.) The page of an event that has borrowed has index 0.
+ * what its CPU counted for others. One that comes to read them by mapping the page
+ * of an event has given back when mmap() returns; another one of its process, from
+ * when its events are scheduled in next. (Where two tasks whose contexts are clones
+ * follow each other, they swap the contexts and nothing is scheduled. On x86 the
+ * one may be able to read counters and the other one not.) The page of an event
+ * that has borrowed has index 0.
  *
  *			Locking
  *
@@ -171,14 +172,11 @@
  *    outside of ctx->mutex, since static_branch_inc() takes cpus_read_lock()
  *    and CPU hotplug takes the two the other way round.
  */
-#include <linux/cgroup.h>
 #include <linux/hash.h>
 #include <linux/jhash.h>
 #include <linux/perf_event.h>
 #include <linux/pid.h>
 #include <linux/rbtree.h>
-#include <linux/sched/signal.h>
-#include <linux/sched/task.h>
 #include <linux/slab.h>
 #include <linux/sysctl.h>
 

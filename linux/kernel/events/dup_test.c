@@ -1532,6 +1532,7 @@ static void map_event(struct kunit *test, struct dup_event *ev)
 	give_buffer(test, ev);
 	refcount_set(&ev->event->mmap_count, 1);
 	smp_call_function_single(ev->event->cpu, user_page_fn, ev->event, 1);
+	perf_event_give_access(ev->event);
 }
 
 /* Can user space read the counter of a mapped event? */
@@ -6201,6 +6202,41 @@ static void test_borrow_user_page(struct kunit *test)
 	end_busy(t);
 }
 
+/* Who may read counters from mmap() on has given back what was borrowed by then. */
+static void test_borrow_mapped(struct kunit *test)
+{
+	struct dup_test *t = test->priv;
+	struct dup_event *a, *b, *c;
+
+	let_user_read(test);
+	for (int i = 0; i < 2; i++) {
+		model_use_access(&t->model, false);
+		a = open_event(test, 0, ATTR(.config = 1), t->cpu, test_task(test), NULL);
+		c = open_plain(test, 1, t->cpu);
+		/* Where it has a counter of the task to go back to, and one that is shared. */
+		b = i ? open_event(test, 2, ATTR(.config = 1), t->cpu, test_task(test), NULL) : NULL;
+		begin_busy_alone(test);
+		advance(test, 10);
+		check_lent(test, a, c, 1);
+
+		/* As x86's event_mapped() does, before mmap() returns. */
+		t->model.user_access = true;
+		map_event(test, a);
+		KUNIT_EXPECT_GT(test, look_at(test, a).index, 0);
+		check_not_lent(test, a, 2);
+		if (b)
+			check_not_lent(test, b, 2);
+		advance(test, 10);
+		check_running(test);
+		end_busy(t);
+		KUNIT_EXPECT_EQ(test, check_event(test, a), 0);
+		if (b)
+			close_event(b);
+		close_event(c);
+		close_event(a);
+	}
+}
+
 /* A group that the driver wants alone does not borrow, from when it is known. */
 static void test_borrow_unshared(struct kunit *test)
 {
@@ -7102,6 +7138,7 @@ static struct kunit_case dup_test_cases[] = {
 	KUNIT_CASE_PARAM(test_borrow_migrates, model_gen_params),
 	KUNIT_CASE_PARAM(test_borrow_user_access, model_gen_params),
 	KUNIT_CASE_PARAM(test_borrow_user_page, model_gen_params),
+	KUNIT_CASE_PARAM(test_borrow_mapped, model_gen_params),
 	KUNIT_CASE_PARAM(test_borrow_unshared, model_gen_params),
 	KUNIT_CASE_PARAM(test_borrow_no_master, model_gen_params),
 	KUNIT_CASE_PARAM(test_borrow_rotation, model_gen_params),
