@@ -1524,7 +1524,8 @@ static void perf_dup_enter(struct perf_event *event,
 	if (dup) {
 		refcount_inc(&dup->refs);
 	} else {
-		swap(dup, new);
+		dup = new;
+		new = NULL;
 		rb_link_node(&dup->node, place->parent, place->link);
 		rb_insert_color(&dup->node, &ctx->dups);
 	}

@@ -1176,7 +1176,7 @@ static struct dup_event *open_event(struct kunit *test, int opener, struct perf_
 	if (fd >= 0)
 		close_fd(fd);
 	put_pid(pid);
-	KUNIT_ASSERT_FALSE_MSG(test, IS_ERR(event), "open: %ld", PTR_ERR(event));
+	KUNIT_ASSERT_FALSE_MSG(test, IS_ERR(event), "open: %pe", event);
 
 	*ev = (struct dup_event) {
 		.rate = attr.type == PERF_TYPE_SOFTWARE ? 0 :
