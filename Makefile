@@ -13,6 +13,7 @@ FORCE ?= 0
 COMMITS ?=
 ONLY ?=
 TEST ?= 0
+KEEP ?= 0
 ADOPT ?= 0
 CONFIG ?=
 DEBUG_INFO ?= 0
@@ -75,7 +76,8 @@ help:
 	@echo 'CONFIG=FILE        of deb, the kernel configuration (else that of Debian'"'"'s kernel)'
 	@echo 'DEBUG_INFO=1       of deb, keep debug information and BTF, and pack it'
 	@echo 'COMMITS=N-M ONLY=..  of check-series: a part (scripts/check-series --help)'
-	@echo 'TEST=1 ADOPT=1     of rebase: test the result, take it over'
+	@echo 'TEST=1 KEEP=1 ADOPT=1  of rebase: test the result; keep what was mended there in'
+	@echo '                   patches/X.Y for the next time; take it over'
 	@echo 'V=1                show what the tools say'
 	@echo 'FORCE=1            assemble or export in spite of a refusal'
 
@@ -98,7 +100,8 @@ check-series: assemble
 # LINUX is where to go; the series comes from build/linux.
 rebase: setup
 	@[ -e build/tree.json ] || LINUX= scripts/tree assemble
-	@scripts/rebase $(if $(filter 1,$(TEST)),--test) $(if $(filter 1,$(ADOPT)),--adopt)
+	@scripts/rebase $(if $(filter 1,$(TEST)),--test) $(if $(filter 1,$(KEEP)),--keep) \
+		$(if $(filter 1,$(ADOPT)),--adopt)
 
 bench: setup
 	@scripts/tree base

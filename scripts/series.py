@@ -210,8 +210,7 @@ def export(base, head, dest):
         shutil.rmtree(dest / name, ignore_errors=True)
         (dest / name).mkdir(parents=True)
     for number, commit in enumerate(commits, 1):
-        subject = git("show", "-s", "--format=%f", commit)[:52].rstrip("-.")
-        (dest / f"patches/{number:04}-{subject}.patch").write_bytes(
+        (dest / "patches" / file_name(number, commit)).write_bytes(
             stored_form(commit, added[commit]))
         for path in added[commit]:
             target = dest / "linux" / path
@@ -224,6 +223,19 @@ def export(base, head, dest):
     return made
 
 
+def file_name(number, commit):
+    subject = git("show", "-s", "--format=%f", commit)[:52].rstrip("-.")
+    return f"{number:04}-{subject}.patch"
+
+
+def diff_of(commit, only=(), without=()):
+    """What a commit does to the files ONLY, or to all but those WITHOUT."""
+    paths = [*(f":(literal,top){path}" for path in only),
+             *(f":(exclude,literal,top){path}" for path in without)]
+    return git("diff-tree", "-p", "--no-commit-id", *DIFF, commit, "--",
+               *([] if only else ["."]), *paths, text=False)
+
+
 def stored_form(commit, added):
     mail = git("show", "-s", "--pretty=email", "--encode-email-headers",
                "--no-notes", commit, text=False).rstrip(b"\n")
@@ -232,8 +244,7 @@ def stored_form(commit, added):
     note = note_of(commit)
     if note:
         under += ("\n" if under else "") + note + "\n"
-    diff = git("diff-tree", "-p", "--no-commit-id", *DIFF, commit, "--", ".",
-               *(f":(exclude,literal,top){path}" for path in added), text=False)
+    diff = diff_of(commit, without=added)
     return b"".join((mail, b"\n---\n", under.encode(), b"\n" if under and diff else b"", diff))
 
 
