@@ -181,6 +181,12 @@ static struct slot *find_slot(struct stress *s, __u64 id)
 	return NULL;
 }
 
+/* What a count would be that does not have what its counter starts with. */
+static __u64 without_start(__u64 value, __u64 start)
+{
+	return value > start ? value - start : 0;
+}
+
 /* Has an event counted more than there was? */
 static bool too_much(struct stress *s, __u64 value, __u64 running)
 {
@@ -191,9 +197,9 @@ static bool too_much(struct stress *s, __u64 value, __u64 running)
 		return false;
 
 	if (value >= START_64 / 2)
-		value -= value < START_64 ? value : START_64;
+		value = without_start(value, START_64);
 	for (i = 0; i < MAX_STARTS && value > max && value >= START_32 / 2; i++)
-		value -= value < START_32 ? value : START_32;
+		value = without_start(value, START_32);
 	s->sum->lost += value <= max;
 
 	return value > max;
