@@ -4853,10 +4853,14 @@ static void test_switch_lets_wait(struct kunit *test)
  * Others wait, but for more counters than are left: what was not refused is tried, and
  * what has only waited behind a @group.
  */
-static void switch_tries(struct kunit *test, bool group)
+static bool switch_tries(struct kunit *test, bool group)
 {
 	struct dup_test *t = test->priv;
 	struct dup_event *one, *big;
+	unsigned long breaks;
+	int nr_used[6];
+	u64 ran[6];
+	bool alone;
 
 	no_rotation(test);
 	set_counters(test, 3);
@@ -4876,20 +4880,27 @@ static void switch_tries(struct kunit *test, bool group)
 	event_ioctl(test, big, PERF_EVENT_IOC_ENABLE, false);
 
 	begin_busy_alone(test);
-	for (int i = 0; i < 3; i++) {
-		move_task(test, 0);
+	move_task(test, 0);
+	breaks = busy_breaks(test);
+	for (int i = 0; i < 6; i++) {
+		move_task(test, i & 1 ? 2 : 0);
 		advance(test, 10);
-		KUNIT_EXPECT_EQ(test, used_by_busy(test), 2);
+		nr_used[i] = used_by_busy(test);
 		check_events(test);
-		move_task(test, 2);
-		advance(test, 10);
-		KUNIT_EXPECT_EQ(test, used_by_busy(test), 3);
-		KUNIT_EXPECT_EQ(test, one->ran, 10 * (i + 1));
-		check_events(test);
+		ran[i] = one->ran;
 	}
+	alone = busy_breaks(test) == breaks;
 	end_busy(t);
-	KUNIT_EXPECT_EQ(test, big->ran, 0);
+
+	for (int i = 0; alone && i < 6; i++) {
+		KUNIT_EXPECT_EQ_MSG(test, nr_used[i], 2 + (i & 1), "%d", i);
+		KUNIT_EXPECT_EQ_MSG(test, ran[i], (i + 1) / 2 * 10, "%d", i);
+	}
+	if (alone)
+		KUNIT_EXPECT_EQ(test, big->ran, 0);
 	close_events(test);
+
+	return alone;
 }
 
 static void test_switch_tries(struct kunit *test)
@@ -4899,8 +4910,12 @@ static void test_switch_tries(struct kunit *test)
 	need_cgroups(test);
 	/* Perf updates that of one that waits on the CPU that reads. */
 	t->ignore_cgroup_enabled = true;
-	switch_tries(test, false);
-	switch_tries(test, true);
+	for (int group = 0; group < 2; group++) {
+		int tries = 0;
+
+		while (!switch_tries(test, group))
+			KUNIT_ASSERT_LT_MSG(test, ++tries, 100, "the task is always interrupted");
+	}
 }
 
 /* What stays, and waits, has the counter that somebody gives up. */
