@@ -6234,7 +6234,8 @@ static void test_borrow_mapped(struct kunit *test)
 		a = open_event(test, 0, ATTR(.config = 1), t->cpu, test_task(test), NULL);
 		c = open_plain(test, 1, t->cpu);
 		/* Where it has a counter of the task to go back to, and one that is shared. */
-		b = i ? open_event(test, 2, ATTR(.config = 1), t->cpu, test_task(test), NULL) : NULL;
+		b = !i ? NULL :
+		    open_event(test, 2, ATTR(.config = 1), t->cpu, test_task(test), NULL);
 		begin_busy_alone(test);
 		advance(test, 10);
 		check_lent(test, a, c, 1);
