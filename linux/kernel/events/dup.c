@@ -1531,7 +1531,8 @@ static void perf_dup_enter(struct perf_event *event,
 	}
 
 	if (!dup->master && master) {
-		swap(dup->master, master);
+		dup->master = master;
+		master = NULL;
 		dup->master->dup_run = dup;
 		if (lends)
 			perf_dup_lend(dup, event->cpu);
