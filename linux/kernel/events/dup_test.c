@@ -807,6 +807,7 @@ struct dup_test {
 	bool			ignore_cgroup_enabled;
 	/* Nor what an NMI reads. */
 	bool			ignore_nmi_values;
+	/* Nor whether it reads less than another one did. */
 	bool			resetting;
 	/* Whether random events have user pages. */
 	bool			random_pages;
@@ -4836,17 +4837,22 @@ static bool switch_lets_wait(struct kunit *test)
 	return alone;
 }
 
+/* Try it until the test's task had its CPU for itself, which @try says. */
+#define until_alone(test, try)								\
+do {											\
+	int tries = 0;									\
+											\
+	while (!(try))									\
+		KUNIT_ASSERT_LT_MSG(test, ++tries, 100, "the task is always interrupted"); \
+} while (0)
+
 /* A counter that nobody uses after the switch is for those that wait. */
 static void test_switch_lets_wait(struct kunit *test)
 {
 	need_cgroups(test);
 	no_rotation(test);
 	set_counters(test, 2);
-	for (int i = 0; i < 100; i++) {
-		if (switch_lets_wait(test))
-			return;
-	}
-	KUNIT_FAIL(test, "the task is always interrupted");
+	until_alone(test, switch_lets_wait(test));
 }
 
 /*
@@ -4910,12 +4916,8 @@ static void test_switch_tries(struct kunit *test)
 	need_cgroups(test);
 	/* Perf updates that of one that waits on the CPU that reads. */
 	t->ignore_cgroup_enabled = true;
-	for (int group = 0; group < 2; group++) {
-		int tries = 0;
-
-		while (!switch_tries(test, group))
-			KUNIT_ASSERT_LT_MSG(test, ++tries, 100, "the task is always interrupted");
-	}
+	until_alone(test, switch_tries(test, false));
+	until_alone(test, switch_tries(test, true));
 }
 
 /* What stays, and waits, has the counter that somebody gives up. */
