@@ -4870,14 +4870,12 @@ static bool switch_tries(struct kunit *test, bool group)
 
 	no_rotation(test);
 	set_counters(test, 3);
-	for (int i = 0; i < 2; i++) {
-		open_cgroup(test, 1, 2 * i, ATTR(.config = 1));
-		open_cgroup(test, 1, 2 * i, ATTR(.config = 2));
-	}
+	for (int i = 0; i < 4; i++)
+		open_cgroup(test, 1, 2 * (i / 2), ATTR(.config = 1 + i % 2));
 	one = open_cgroup(test, 1, 2, ATTR(.config = 4));
 	if (group) {
 		big = open_cgroup(test, 1, 0, ATTR(.config = 5, .disabled = 1));
-		open_sibling(test, 1, big, ATTR(.config = 6));
+		open_member(test, big, 6);
 		open_cgroup(test, 1, 0, ATTR(.config = 4));
 	} else {
 		big = open_cpu(test, 1, ATTR(.config = 5, .disabled = 1));
@@ -4916,8 +4914,8 @@ static void test_switch_tries(struct kunit *test)
 	need_cgroups(test);
 	/* Perf updates that of one that waits on the CPU that reads. */
 	t->ignore_cgroup_enabled = true;
-	until_alone(test, switch_tries(test, false));
-	until_alone(test, switch_tries(test, true));
+	for (int group = 0; group < 2; group++)
+		until_alone(test, switch_tries(test, group));
 }
 
 /* What stays, and waits, has the counter that somebody gives up. */
