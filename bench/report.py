@@ -131,7 +131,7 @@ unpatched kernel, the same with the series and `kernel.perf_event_dup` at 0 and 
 (`-icount shift=0,sleep=off -smp 1`), where an instruction takes a nanosecond. What is said
 of time is thousands of instructions, which do not depend on the machine but on the compiler
 ({compiler}). Figures of workloads are means of {repeats} differences of a long and a short run
-(of more, without events), those of opens are medians, those of reads means; remote reads have two CPUs.
+(medians of more, without events), those of opens are medians, those of reads means; remote reads have two CPUs.
 
 Events are `cycles,instructions,r10,r3`, or with `8` four more; a percentage says how much of
 the time the worst of them ran, where that is not 100. The scheduler's feature
