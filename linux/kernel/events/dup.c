@@ -134,9 +134,10 @@
  * is scheduled out; so that the dup can be freed, perf_dup_put() sees to that.
  *
  * A task that can read counters from user space does not borrow: it would see
- * what its CPU counted for others. One that comes to read them by mapping the page
- * of an event has given back when mmap() returns; another one of its process, from
- * when its events are scheduled in next. (Where two tasks whose contexts are clones
+ * what its CPU counted for others. One that comes to read them by mapping an event
+ * has given back when mmap() returns. Another one of its process has from when its
+ * events are scheduled in next, and so has any task when all may read counters, as
+ * /sys/devices/cpu/rdpmc can say on x86. (Where two tasks whose contexts are clones
  * follow each other, they swap the contexts and nothing is scheduled. On x86 the
  * one may be able to read counters and the other one not.) The page of an event
  * that has borrowed has index 0.
@@ -680,17 +681,16 @@ static void perf_dup_lend(struct perf_event_dup *dup, int cpu)
 }
 
 /*
- * Can the task of @event read counters from user space? It is not to see there
+ * Can the task of @ctx read counters of @pmu from user space? It is not to see there
  * what it counts by somebody else's event.
  */
-static bool perf_dup_user_access(struct perf_event *event)
+static bool perf_dup_user_access(struct perf_event_context *ctx, struct pmu *pmu)
 {
-	struct perf_event_context *ctx = event->ctx;
+	if (pmu->user_access)
+		return pmu->user_access(ctx->task);
 
-	if (event->pmu->user_access)
-		return event->pmu->user_access(ctx->task);
-
-	return ctx->nr_user;
+	/* Where the flag comes with mmap(), on riscv, only its end is counted. */
+	return ctx->nr_user > 0;
 }
 
 /* The dup of this CPU's context with the key and the ordinal of @event, or NULL. */
@@ -703,7 +703,7 @@ static struct perf_event_dup *perf_dup_of_cpu(struct perf_event *event)
 	perf_assert_cpu_ctx_locked();
 
 	/* Without its place in the table it does not share, or not any more. */
-	if (RB_EMPTY_NODE(&event->dup_node) || perf_dup_user_access(event))
+	if (RB_EMPTY_NODE(&event->dup_node) || perf_dup_user_access(event->ctx, event->pmu))
 		return NULL;
 
 	hlist_for_each_entry(dup, perf_dup_bucket(smp_processor_id(), own->hash), hash_node) {
@@ -737,16 +737,17 @@ struct perf_event_dup *perf_dup_to_use(struct perf_event *event)
 
 /**
  * perf_dup_must_return - has a task borrowed what it must not use any more?
- * @event: an event of the context in question, on this CPU
+ * @ctx: a context that is active on this CPU
+ * @pmu: whose counters it may have been given access to
  *
  * Context: the context is locked.
  *
  * Return: whether its events have to be scheduled.
  */
-bool perf_dup_must_return(struct perf_event *event)
+bool perf_dup_must_return(struct perf_event_context *ctx, struct pmu *pmu)
 {
-	return event->ctx->task && __this_cpu_read(perf_dup_cpu.nr_lent) &&
-	       perf_dup_user_access(event);
+	return ctx->task && __this_cpu_read(perf_dup_cpu.nr_lent) &&
+	       pmu->capabilities & PERF_PMU_CAP_SHARE && perf_dup_user_access(ctx, pmu);
 }
 
 /**

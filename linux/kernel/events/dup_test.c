@@ -1248,6 +1248,15 @@ static noinline struct dup_event *open_member(struct kunit *test, struct dup_eve
 	return open_sibling(test, 1, leader, ATTR(.config = config));
 }
 
+/* On the task of the test while that is on the test's CPU. */
+static noinline struct dup_event *open_on_both(struct kunit *test, int opener,
+					       struct perf_event_attr attr)
+{
+	struct dup_test *t = test->priv;
+
+	return open_event(test, opener, attr, t->cpu, test_task(test), NULL);
+}
+
 /* And without a master. */
 static struct dup_event *open_alone_sibling(struct kunit *test, int opener,
 					    struct dup_event *leader, struct perf_event_attr attr)
@@ -1515,6 +1524,12 @@ static void user_page_fn(void *info)
 	perf_dup_update_userpage(info);
 }
 
+/* Whatever task runs there is the one that has mapped an event. */
+static void give_access_fn(void *info)
+{
+	perf_event_give_access(info);
+}
+
 static void give_buffer(struct kunit *test, struct dup_event *ev)
 {
 	struct perf_event *event = ev->event;
@@ -1528,13 +1543,15 @@ static void give_buffer(struct kunit *test, struct dup_event *ev)
 	smp_call_function_single(event->cpu, user_page_fn, event, 1);
 }
 
-/* What mmap() does to an event; its buffer goes with it. */
+/* What mmap() does to an event, by the task on the test's CPU; its buffer goes with it. */
 static void map_event(struct kunit *test, struct dup_event *ev)
 {
+	struct dup_test *t = test->priv;
+
 	give_buffer(test, ev);
 	refcount_set(&ev->event->mmap_count, 1);
 	smp_call_function_single(ev->event->cpu, user_page_fn, ev->event, 1);
-	perf_event_give_access(ev->event);
+	smp_call_function_single(t->cpu, give_access_fn, ev->event->pmu, 1);
 }
 
 /* Can user space read the counter of a mapped event? */
@@ -6192,8 +6209,8 @@ static void test_borrow_user_page(struct kunit *test)
 
 	let_user_read(test);
 	model_use_access(&t->model, false);
-	a = open_event(test, 0, ATTR(.config = 1), t->cpu, test_task(test), NULL);
-	b = open_event(test, 1, ATTR(.config = 1), t->cpu, test_task(test), NULL);
+	a = open_on_both(test, 0, ATTR(.config = 1));
+	b = open_on_both(test, 1, ATTR(.config = 1));
 	begin_busy_alone(test);
 	look_at(test, a);
 	map_event(test, a);
@@ -6226,24 +6243,26 @@ static void test_borrow_user_page(struct kunit *test)
 static void test_borrow_mapped(struct kunit *test)
 {
 	struct dup_test *t = test->priv;
-	struct dup_event *a, *b, *c;
+	struct dup_event *a, *b, *c, *d;
 
 	let_user_read(test);
-	for (int i = 0; i < 2; i++) {
+	/* It maps the one that has borrowed, one that does not run, and one of the CPU. */
+	for (int i = 0; i < 6; i++) {
 		model_use_access(&t->model, false);
-		a = open_event(test, 0, ATTR(.config = 1), t->cpu, test_task(test), NULL);
+		a = open_on_both(test, 0, ATTR(.config = 1));
 		c = open_plain(test, 1, t->cpu);
 		/* Where it has a counter of the task to go back to, and one that is shared. */
-		b = !i ? NULL :
-		    open_event(test, 2, ATTR(.config = 1), t->cpu, test_task(test), NULL);
+		b = i % 2 ? open_on_both(test, 2, ATTR(.config = 1)) : NULL;
+		d = open_on_both(test, 0, ATTR(.config = 2, .disabled = 1));
 		begin_busy_alone(test);
 		advance(test, 10);
 		check_lent(test, a, c, 1);
 
 		/* As x86's event_mapped() does, before mmap() returns. */
 		t->model.user_access = true;
-		map_event(test, a);
-		KUNIT_EXPECT_GT(test, look_at(test, a).index, 0);
+		map_event(test, i < 2 ? a : i < 4 ? d : c);
+		if (i < 2)
+			KUNIT_EXPECT_GT(test, look_at(test, a).index, 0);
 		check_not_lent(test, a, 2);
 		if (b)
 			check_not_lent(test, b, 2);
@@ -6251,10 +6270,7 @@ static void test_borrow_mapped(struct kunit *test)
 		check_running(test);
 		end_busy(t);
 		KUNIT_EXPECT_EQ(test, check_event(test, a), 0);
-		if (b)
-			close_event(b);
-		close_event(c);
-		close_event(a);
+		close_events(test);
 	}
 }
 
