@@ -264,6 +264,18 @@ def the_readme_says_what_the_demo_found():
             check(line in readme, f"README has not: {line}")
 
 
+def the_texts_say_what_create_cgroup_counted():
+    readme = (steps.ROOT / "lab/README.md").read_text()
+    letter = (steps.ROOT / "patches/cover-letter-perf.txt").read_text()
+    for row in json.loads((steps.ROOT / "bench/create-cgroup.json").read_text())["counts"]:
+        cells = [f"{row[name]['count']:.0f} ({row[name]['running']:.0f} %)"
+                 for name in ("reference", "-a", "--create-cgroup")]
+        line = f"| {' | '.join([row['name'], *cells])} |"
+        check(line in readme, f"lab/README.md has not: {line}")
+        if row["name"] == "patched":
+            check(letter.count(cells[0].split()[0]) == 2, f"the letter has not: {cells[0]}")
+
+
 def what_the_demo_refuses():
     good = {"sessions": 4, "events": 8, "counters_in_use": 2, "lines": 12,
             "not_counted": 0, "min_running_pct": 100.0}
@@ -478,7 +490,8 @@ TESTS = (
     guests_that_break_are_bad, results_come_out_whole, a_symbol_that_kconfig_drops_is_named,
     archives_are_the_same_every_time, kunit_output_is_taken_from_the_log,
     a_stress_run_has_to_end_well, the_demo_counts_as_it_should,
-    the_readme_says_what_the_demo_found, what_the_demo_refuses,
+    the_readme_says_what_the_demo_found, the_texts_say_what_create_cgroup_counted,
+    what_the_demo_refuses,
     counts_that_name_no_cpu_are_the_workloads, perf_test_output_is_understood,
     entries_of_perf_test_are_compared, the_list_of_perf_tests_is_good,
     the_benchmark_reads_what_its_guests_leave, a_bar_that_is_missed_is_seen,
