@@ -136,8 +136,8 @@
  * A task that can read counters from user space does not borrow: it would see
  * what its CPU counted for others. One that comes to read them by mapping an event
  * has given back when mmap() returns. Another one of its process has from when its
- * events are scheduled in next, and so has any task when all may read counters, as
- * /sys/devices/cpu/rdpmc can say on x86. (Where two tasks whose contexts are clones
+ * events are scheduled in next, and so has one that a change of
+ * /sys/devices/cpu/rdpmc lets read them. (Where two tasks whose contexts are clones
  * follow each other, they swap the contexts and nothing is scheduled. On x86 the
  * one may be able to read counters and the other one not.) The page of an event
  * that has borrowed has index 0.

@@ -1527,7 +1527,7 @@ static void user_page_fn(void *info)
 /* Whatever task runs there is the one that has mapped an event. */
 static void give_access_fn(void *info)
 {
-	perf_event_give_access(info);
+	perf_event_give_access();
 }
 
 static void give_buffer(struct kunit *test, struct dup_event *ev)
@@ -1551,7 +1551,7 @@ static void map_event(struct kunit *test, struct dup_event *ev)
 	give_buffer(test, ev);
 	refcount_set(&ev->event->mmap_count, 1);
 	smp_call_function_single(ev->event->cpu, user_page_fn, ev->event, 1);
-	smp_call_function_single(t->cpu, give_access_fn, ev->event->pmu, 1);
+	smp_call_function_single(t->cpu, give_access_fn, NULL, 1);
 }
 
 /* Can user space read the counter of a mapped event? */
