@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 
 import boot
+import creategroup
 import demo
 import initramfs
 import kconfig
@@ -269,7 +270,7 @@ def the_texts_say_what_create_cgroup_counted():
     letter = (steps.ROOT / "patches/cover-letter-perf.txt").read_text()
     for row in json.loads((steps.ROOT / "bench/create-cgroup.json").read_text())["counts"]:
         cells = [f"{row[name]['count']:.0f} ({row[name]['running']:.0f} %)"
-                 for name in ("reference", "-a", "--create-cgroup")]
+                 for name in creategroup.SESSIONS]
         line = f"| {' | '.join([row['name'], *cells])} |"
         check(line in readme, f"lab/README.md has not: {line}")
         if row["name"] == "patched":
